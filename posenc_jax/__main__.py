@@ -1,0 +1,64 @@
+"""The front door: `python -m posenc_jax COMMAND ...`. Imports no JAX before it knows the command."""
+
+import importlib
+import os
+import sys
+from pathlib import Path
+
+from posenc_jax.errors import FAILED, WRONG_USE, UserError
+
+COMMANDS = {
+    "prepare": "text -> tokenizer and packed rows",
+    "pretrain": "pre-train an encoder; the same line again goes on where it stood",
+    "glue": "fine-tune a pre-trained encoder on GLUE-style tasks and score it",
+    "probes": "make the order and next probe tasks from any text",
+    "report": "runs side by side: curves, scores, speed",
+    "bench": "measure speed as a ratio against a peer, in one run",
+    "quickstart": "all of it in minutes, on text that is already on this machine",
+    "doctor": "what this machine has, and what is missing",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one command and returns its exit code: 0 done, 1 failed, 2 wrong use, 75 preempted (run me again)."""
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(_usage())
+        return 0 if argv else WRONG_USE
+    name, rest = argv[0], argv[1:]
+    if name not in COMMANDS:
+        print(f"posenc_jax has no command {name!r}; it has {', '.join(COMMANDS)}", file=sys.stderr)
+        return WRONG_USE
+    _choose_platform()
+    try:
+        return importlib.import_module(f"posenc_jax.commands.{name}").main(rest)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except OSError as error:  # a full disk, a read-only folder: the system's words and the file are the sentence
+        place = f" ({error.filename})" if error.filename else ""
+        print(f"error: {error.strerror or error}{place}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def _usage() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {line}" for name, line in COMMANDS.items()]
+    return "\n".join(["usage: python -m posenc_jax COMMAND [--help] ...", "", *lines])
+
+
+def _choose_platform() -> None:
+    """Without an accelerator, tells JAX so: it would otherwise search for one, noisily and for seconds."""
+    found = [device for pattern in ("accel*", "vfio/[0-9]*", "nvidia[0-9]*") for device in Path("/dev").glob(pattern)]
+    if not found and "TPU_NAME" not in os.environ:
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

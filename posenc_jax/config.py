@@ -1,0 +1,425 @@
+"""Settings: frozen, typed, checked. The only shape a setting has below the commands.
+
+A config file holds `get_config(arg="")` and returns an `ml_collections.ConfigDict`; `load_config` turns it once into
+the dataclasses below. Every message names the key, the value and the mend. This module imports neither JAX nor Flax.
+"""
+
+import dataclasses
+import difflib
+import importlib.util
+import json
+import math
+import sys
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from posenc_jax.errors import UsageError
+
+Duration = int | str
+"""Steps as a number, or a string with its unit: "1500", "2e9 tokens", "3 epochs", "6 %" (of the whole run)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PositionConfig:
+    scheme: str = "learned"
+    """Parts joined by "+", each a name in `posenc_jax.positions.PARTS`: "learned" is BERT-A, "learned+t5" BERT-R,
+    "tupe" TUPE-A, "tupe+t5" TUPE-R, "none" a bag of words."""
+    max_length: int = 512
+    """Positions that a table of absolute positions holds."""
+    buckets: int = 32
+    """T5 buckets, both directions together."""
+    max_distance: int = 128
+    """Distance at which the T5 logarithm reaches the last bucket."""
+    untie_cls: bool = False
+    """[CLS] meets the other words through learned scalars of its own, not through its place (TUPE section 3.2)."""
+    relative_reset: Literal["own_entry", "theta_alone"] = "own_entry"
+    """What an untied [CLS] sees of the relative bias: entries of its own (the published code) or nothing (paper)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    layers: int = 12
+    width: int = 768
+    heads: int = 12
+    feed_forward_width: int = 3072
+    vocab_size: int | None = None
+    """Rows of the embedding table; None takes the tokenizer's."""
+    positions: PositionConfig = PositionConfig()
+    norm: Literal["post", "pre"] = "post"
+    """LayerNorm after the residual sum (the papers) or before each block, with one more at the end."""
+    norm_eps: float = 1e-5
+    init_std: float = 0.02
+    """Standard deviation of every weight at the start. Small widths want more: 0.02 * sqrt(768 / width) keeps the
+    first attention logits as peaked as they are at width 768 (our choice)."""
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """What matrices are multiplied in. Parameters, norms, logits, softmax and losses stay float32."""
+    scan: bool = True
+    """One compiled layer for all (compile time does not grow with depth)."""
+    remat: bool = False
+    """Recompute each layer in the backward pass instead of keeping its activations."""
+
+
+@dataclasses.dataclass(frozen=True)
+class MlmConfig:
+    rate: float = 0.15
+    """Share of the candidates that is predicted; of those 80 % become [MASK], 10 % a random word, 10 % stay."""
+    mask_special: bool = False
+    """Also predict [CLS] and [SEP], as the TUPE code does. Padding is never predicted."""
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig:
+    learning_rate: float = 1e-4
+    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    warmup: Duration = "1 %"
+    b1: float = 0.9
+    b2: float = 0.999
+    eps: float = 1e-6
+    weight_decay: float = 0.01
+    decay_norms_and_biases: bool = True
+    """TUPE decays every parameter; False leaves out biases and LayerNorm gains (BERT, ELECTRA)."""
+    clip_norm: float | None = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    path: str | None = None
+    """Folder written by `prepare`."""
+    length: int | None = None
+    """Slots of a row; None takes the length the rows were packed to, and nothing else can be asked of them."""
+    prefetch: int = 8
+    """Batches read ahead."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig:
+    steps: Duration = 1_000_000
+    batch_size: int = 256
+    """Rows a step, over all devices and processes."""
+    accumulate: int = 1
+    """Slices a batch is worked through in; the gradient is that of the whole batch."""
+    seed: int = 0
+    log_every: Duration = 100
+    eval_every: Duration = "10 %"
+    eval_rows: int = 512
+    """Held-out rows in the validation loss, always the same with the same masks."""
+    checkpoint_every: Duration = 1000
+    keep_checkpoints: int = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class MeshConfig:
+    data: int = -1
+    """Devices that share the rows of a batch; -1 takes all that the other axes leave."""
+    fsdp: int = 1
+    tensor: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    model: ModelConfig = ModelConfig()
+    mlm: MlmConfig = MlmConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    data: DataConfig = DataConfig()
+    train: TrainConfig = TrainConfig()
+    mesh: MeshConfig = MeshConfig()
+
+
+NEUTRAL_KEYS = frozenset(
+    {"data.path", "data.prefetch", "train.log_every", "train.checkpoint_every", "train.keep_checkpoints"}
+)
+"""Keys that may differ between a run and its continuation: they change no result."""
+
+
+# ---- from a file to the dataclasses -------------------------------------------------------------------------------
+
+
+def load_config(spec: str, overrides: Mapping[str, Any] | None = None) -> Config:
+    """Reads `FILE.py[:ARG]`, applies overrides ({"train.steps": 100}; strings are parsed) and checks the whole.
+
+    A relative file is looked for in the working directory, then beside the package. Raises `UsageError`.
+    """
+    path, _, arg = spec.partition(":")
+    settings = _run_config_file(_find(path), arg)
+    for key, value in (overrides or {}).items():
+        _assign(settings, key, value)
+    return config_from_dict(settings)
+
+
+def config_from_dict(settings: Mapping[str, Any]) -> Config:
+    """Typed and checked `Config` from nested dicts, such as a workdir's `config.json`. Raises `UsageError`."""
+    config = _build(Config, settings, "")
+    _check(config)
+    return config
+
+
+def config_to_dict(config: Any) -> dict[str, Any]:
+    """Nested dicts of plain values; `config_from_dict` of it is equal to `config`."""
+    return json.loads(json.dumps(dataclasses.asdict(config)))
+
+
+def config_diff(old: Config, new: Config) -> list[str]:
+    """One line a field that differs and changes results: "model.width: 128 -> 256"."""
+    flat_old, flat_new = _flatten(config_to_dict(old)), _flatten(config_to_dict(new))
+    return [
+        f"{key}: {flat_old[key]!r} -> {flat_new[key]!r}"
+        for key in flat_old
+        if flat_old[key] != flat_new[key] and key not in NEUTRAL_KEYS
+    ]
+
+
+def parse_arg(arg: str, variants: Iterable[str], sizes: Iterable[str]) -> tuple[str, str, dict[str, Any]]:
+    """Splits a config file's argument "tupe_r,tiny,length=128" into variant, size and quick variations.
+
+    The first of `variants` and of `sizes` is the default. Raises `UsageError` on a word that is neither.
+    """
+    variants, sizes = list(variants), list(sizes)
+    variant, size, quick = variants[0], sizes[0], {}
+    for word in filter(None, (word.strip() for word in arg.split(","))):
+        name, equals, value = word.partition("=")
+        if equals:
+            quick[name] = _parse(value)
+        elif word in variants:
+            variant = word
+        elif word in sizes:
+            size = word
+        else:
+            known = variants + sizes
+            raise UsageError(f"the config has no variant or size {word!r}{_nearest(word, known)}; it has {', '.join(known)}")
+    return variant, size, quick
+
+
+# ---- durations ----------------------------------------------------------------------------------------------------
+
+
+def to_steps(duration: Duration, key: str, *, tokens_per_step: int, steps_per_epoch: float, run: int | None) -> int:
+    """Whole steps of a duration, at least 1 unless it is zero. `run` is the run's length, which "%" refers to."""
+    number, unit = _split_duration(duration, key)
+    match unit:
+        case "steps":
+            steps = number
+        case "tokens":
+            steps = number / tokens_per_step
+        case "epochs":
+            steps = number * steps_per_epoch
+        case _:
+            if run is None:
+                raise UsageError(f"{key}={duration!r} is a share of a run whose length it is; give steps, tokens or epochs")
+            steps = number / 100 * run
+    return 0 if number == 0 else max(1, round(steps))
+
+
+def _split_duration(duration: Duration, key: str) -> tuple[float, str]:
+    text = str(duration).strip()
+    digits = text.rstrip("%abcdefghijklmnopqrstuvwxyz ")
+    unit = text[len(digits) :].strip() or "steps"
+    unit = {"step": "steps", "token": "tokens", "epoch": "epochs", "percent": "%"}.get(unit, unit)
+    try:
+        number = float(digits)
+    except ValueError:
+        number = math.nan
+    if unit not in ("steps", "tokens", "epochs", "%") or not 0 <= number < math.inf:
+        raise UsageError(f'{key}={duration!r} is not a duration; write 1500, "2e9 tokens", "3 epochs" or "6 %"')
+    if unit == "steps" and number != int(number):
+        raise UsageError(f"{key}={duration!r} must be a whole number of steps")
+    return number, unit
+
+
+# ---- checks across fields -----------------------------------------------------------------------------------------
+
+
+def _check(config: Config) -> None:
+    model, train = config.model, config.train
+    for key, value in _flatten(dataclasses.asdict(config)).items():
+        _check_range(key, value)
+    if model.width % model.heads:
+        raise UsageError(
+            f"model.width={model.width} is not divisible by model.heads={model.heads}; "
+            f"{model.heads * max(1, round(model.width / model.heads))} is the nearest width that is"
+        )
+    if model.positions.buckets % 4:
+        raise UsageError(
+            f"model.positions.buckets={model.positions.buckets} must be a multiple of 4: "
+            "two directions, each half exact and half logarithmic"
+        )
+    if model.positions.max_distance <= model.positions.buckets // 4:
+        raise UsageError(
+            f"model.positions.max_distance={model.positions.max_distance} must be above a quarter of "
+            f"model.positions.buckets={model.positions.buckets}, where the exact buckets end"
+        )
+    if train.batch_size % train.accumulate:
+        raise UsageError(
+            f"train.batch_size={train.batch_size} is not divisible by train.accumulate={train.accumulate}"
+        )
+    if config.data.length is not None and config.data.length < 8:
+        raise UsageError(f"data.length={config.data.length} is too short; the least is 8")
+    for name in ("steps", "log_every", "eval_every", "checkpoint_every"):
+        _split_duration(getattr(train, name), f"train.{name}")
+    _split_duration(config.optimizer.warmup, "optimizer.warmup")
+
+
+_AT_LEAST_ONE = {
+    "model.layers", "model.width", "model.heads", "model.feed_forward_width", "model.vocab_size", "data.prefetch",
+    "model.positions.max_length", "model.positions.buckets", "train.batch_size", "train.accumulate",
+    "train.eval_rows", "train.keep_checkpoints", "mesh.fsdp", "mesh.tensor",
+}  # fmt: skip
+_SHARES = {"model.dropout", "model.attention_dropout", "optimizer.b1", "optimizer.b2"}
+_POSITIVE = {"model.norm_eps", "model.init_std", "optimizer.learning_rate", "optimizer.eps", "optimizer.clip_norm"}
+
+
+def _check_range(key: str, value: Any) -> None:
+    if value is None or isinstance(value, str):
+        return
+    if key in _AT_LEAST_ONE and value < 1:
+        raise UsageError(f"{key}={value} must be at least 1")
+    if key in _SHARES and not 0 <= value < 1:
+        raise UsageError(f"{key}={value} must be at least 0 and below 1")
+    if key in _POSITIVE and not 0 < value < math.inf:
+        raise UsageError(f"{key}={value} must be above 0")
+    if key == "mlm.rate" and not 0 < value < 1:
+        raise UsageError(f"mlm.rate={value} must lie between 0 and 1; BERT uses 0.15")
+    if key == "optimizer.weight_decay" and not 0 <= value < math.inf:
+        raise UsageError(f"optimizer.weight_decay={value} must be at least 0")
+    if key == "mesh.data" and value != -1 and value < 1:
+        raise UsageError(f"mesh.data={value} must be at least 1, or -1 for all devices that are left")
+    if key == "train.seed" and not 0 <= value < 2**32:
+        raise UsageError(f"train.seed={value} must lie between 0 and 2^32 - 1")
+
+
+# ---- typing -------------------------------------------------------------------------------------------------------
+
+
+def _build(cls: type, settings: Any, path: str) -> Any:
+    if not isinstance(settings, Mapping):
+        raise UsageError(f"{path or 'the config'} holds {settings!r}; it must be a group of settings")
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    for name in settings:
+        if name not in fields:
+            raise UsageError(f"the config has no key {_join(path, str(name))!r}{_nearest(str(name), fields)}")
+    hints = typing.get_type_hints(cls)
+    return cls(**{name: _convert(settings[name], hints[name], _join(path, name)) for name in settings})
+
+
+class _Word(str):
+    """A value as typed on a command line; the field's type says what it means."""
+
+
+def _convert(value: Any, hint: Any, key: str) -> Any:
+    if dataclasses.is_dataclass(hint):
+        return _build(hint, value, key)
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        choices = typing.get_args(hint)
+        if value not in choices:
+            raise UsageError(f"{key}={value!r} is not one of {', '.join(map(repr, choices))}{_nearest(str(value), choices)}")
+        return str(value)
+    if origin is types.UnionType:
+        return _convert_union(value, typing.get_args(hint), key)
+    return _convert_plain(value, hint, key)
+
+
+def _convert_union(value: Any, options: tuple, key: str) -> Any:
+    if type(None) in options and (value is None or (isinstance(value, _Word) and value.lower() == "none")):
+        return None
+    *first, last = [option for option in options if option is not type(None)]
+    for option in first:
+        try:
+            return _convert(value, option, key)
+        except UsageError:
+            pass
+    return _convert(value, last, key)
+
+
+def _convert_plain(value: Any, kind: type, key: str) -> Any:
+    shown = value
+    if isinstance(value, _Word):
+        value = _parse(value) if kind is not str else str(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if kind is int and is_number and math.isfinite(value) and value == int(value):
+        return int(value)  # 1e4 is a whole number however it is written
+    if kind is float and is_number:
+        return float(value)
+    if kind in (bool, str) and isinstance(value, kind):
+        return value
+    wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}[kind]
+    raise UsageError(f"{key}={shown!r} must be {wanted}")
+
+
+def _parse(word: str) -> Any:
+    """A number or a truth value where the word reads as one, else the word."""
+    if word.lower() in ("true", "false"):
+        return word.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            pass
+    return word
+
+
+def _assign(settings: dict, key: str, value: Any) -> None:
+    *groups, name = key.split(".")
+    place = settings
+    for depth, group in enumerate(groups):
+        place = place.setdefault(group, {})
+        if not isinstance(place, dict):
+            raise UsageError(f"{'.'.join(groups[: depth + 1])} is one setting, it has no {name!r} inside")
+    place[name] = _Word(value) if isinstance(value, str) else value
+
+
+# ---- files --------------------------------------------------------------------------------------------------------
+
+
+def _find(path: str) -> Path:
+    for root in (Path.cwd(), Path(__file__).resolve().parent.parent):
+        if (root / path).is_file():
+            return (root / path).resolve()
+    raise UsageError(f"there is no config file {path!r}; shipped ones are {', '.join(_shipped())}")
+
+
+def _shipped() -> list[str]:
+    folder = Path(__file__).resolve().parent.parent / "configs"
+    return [f"configs/{file.name}" for file in sorted(folder.glob("*.py"))]
+
+
+def _run_config_file(path: Path, arg: str) -> dict[str, Any]:
+    spec = importlib.util.spec_from_file_location(f"_config_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    root = str(path.parent.parent)
+    sys.path.insert(0, root)  # so that one config file can build on another: `from configs.bert import ...`
+    try:
+        spec.loader.exec_module(module)
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{path} cannot be run: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(root)
+    if not hasattr(module, "get_config"):
+        raise UsageError(f"{path} has no function get_config(arg)")
+    settings = module.get_config(arg)
+    return settings.to_dict() if hasattr(settings, "to_dict") else dict(settings)
+
+
+def _flatten(settings: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    flat = {}
+    for name, value in settings.items():
+        key = _join(path, name)
+        flat.update(_flatten(value, key) if isinstance(value, Mapping) else {key: value})
+    return flat
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""
