@@ -1,0 +1,1 @@
+"""Text sources, tokenizer, packing to rows on disk, loading."""
