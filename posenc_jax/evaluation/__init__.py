@@ -1,0 +1,1 @@
+"""What a pre-trained encoder is worth: fine-tuning protocols, metrics, tables of scores."""
