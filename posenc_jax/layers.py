@@ -1,0 +1,82 @@
+"""Building blocks with the papers' initialisation and numerics, shared by the model and the position schemes.
+
+Parameters are float32 and carry the logical names of their axes; `parallel.mesh` maps those to devices.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from posenc_jax.config import ModelConfig
+
+
+class Norm(nn.Module):
+    """LayerNorm over the last axis in float32, its output in `dtype`; the variance is that of the centred values."""
+
+    config: ModelConfig
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        width = x.shape[-1:]
+        scale = self.param("scale", nn.with_logical_partitioning(nn.initializers.ones, ("norm",)), width)
+        bias = self.param("bias", nn.with_logical_partitioning(nn.initializers.zeros, ("norm",)), width)
+        x = x.astype(jnp.float32)
+        centred = x - jnp.mean(x, -1, keepdims=True)
+        variance = jnp.mean(jnp.square(centred), -1, keepdims=True)
+        lead = (1,) * (x.ndim - 1)
+        normal = centred * jax.lax.rsqrt(variance + self.config.norm_eps)
+        return (normal * scale.reshape(*lead, -1) + bias.reshape(*lead, -1)).astype(self.dtype)
+
+
+class Projection(nn.Module):
+    """Affine map of the last `inputs` axes to `features`; weights N(0, init_std), bias 0 (BERT, TUPE)."""
+
+    config: ModelConfig
+    features: Sequence[int]
+    axes: Sequence[str]
+    """Logical names of the kernel's axes, inputs first."""
+    inputs: int = 1
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        features = tuple(self.features)
+        shape = (*x.shape[x.ndim - self.inputs :], *features)
+        init = nn.with_logical_partitioning(nn.initializers.normal(self.config.init_std), tuple(self.axes))
+        kernel = self.param("kernel", init, shape)
+        bias_init = nn.with_logical_partitioning(nn.initializers.zeros, tuple(self.axes[self.inputs :]))
+        bias = self.param("bias", bias_init, features)
+        last = tuple(range(x.ndim - self.inputs, x.ndim))
+        y = jax.lax.dot_general(
+            x.astype(self.dtype), kernel.astype(self.dtype), ((last, tuple(range(self.inputs))), ((), ()))
+        )
+        return y + bias.reshape((1,) * (y.ndim - bias.ndim) + bias.shape).astype(self.dtype)
+
+
+class Dropout(nn.Module):
+    """Keeps each value with probability 1 - rate, to the nearest 1/256, and scales it by the inverse of that.
+
+    One random word serves four values, a byte each: drawing them is the larger part of dropout's cost on a CPU.
+    """
+
+    rate: float
+
+    @nn.compact
+    def __call__(self, x: jax.Array, train: bool) -> jax.Array:
+        kept = round(256 * (1 - self.rate))
+        if not train or kept == 256:
+            return x
+        *lead, last = x.shape
+        words = jax.random.bits(self.make_rng("dropout"), (*lead, -(-last // 4)), jnp.uint32)
+        draws = jax.lax.bitcast_convert_type(words, jnp.uint8).reshape(*lead, -1)[..., :last]
+        return jnp.where(draws < kept, x * (256 / max(kept, 1)), jnp.zeros((), x.dtype))
+
+
+def gelu(x: jax.Array) -> jax.Array:
+    """x * Phi(x) by the error function, in float32: the exact form, not the tanh approximation."""
+    x_float32 = x.astype(jnp.float32)
+    return (0.5 * x_float32 * (1 + jax.lax.erf(x_float32 * 2**-0.5))).astype(x.dtype)

@@ -1,0 +1,54 @@
+"""What turns the encoder's vectors into answers."""
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from posenc_jax.config import ModelConfig
+from posenc_jax.layers import Dropout, Norm, Projection, gelu
+
+
+class MlmHead(nn.Module):
+    """Which word stood here: Linear -> gelu -> LayerNorm -> times the word embeddings, plus a bias (tupe.md 1.6)."""
+
+    config: ModelConfig
+
+    @nn.compact
+    def __call__(self, hidden_BxMxD: jax.Array, words_VxD: jax.Array) -> jax.Array:
+        """Vectors at the predicted positions -> float32 logits [B, M, V]."""
+        config, dtype = self.config, jnp.dtype(self.config.dtype)
+        dense = Projection(config, (config.width,), ("embed", "embed_out"), dtype=dtype, name="dense")
+        x_BxMxD = Norm(config, dtype, name="norm")(gelu(dense(hidden_BxMxD)))
+        bias_init = nn.with_logical_partitioning(nn.initializers.zeros, ("vocab",))
+        bias_V = self.param("bias", bias_init, (words_VxD.shape[0],))
+        logits_BxMxV = jnp.einsum(
+            "BMD,VD->BMV", x_BxMxD, words_VxD.astype(dtype), preferred_element_type=jnp.float32
+        )
+        return logits_BxMxV + bias_V[None, None]
+
+
+class ClassificationHead(nn.Module):
+    """Linear(d, d) -> tanh -> dropout -> Linear(d, classes), float32, fresh for every task (tupe.md 1.6).
+
+    Weights and biases start uniform in +-1 / sqrt(width), as the published code leaves them.
+    """
+
+    classes: int
+    config: ModelConfig
+
+    @nn.compact
+    def __call__(self, hidden_BxD: jax.Array, train: bool = False) -> jax.Array:
+        """The vector of [CLS] -> float32 logits [B, classes]."""
+        pooled_BxD = jnp.tanh(self._linear("dense", hidden_BxD.astype(jnp.float32), self.config.width))
+        return self._linear("output", Dropout(self.config.dropout)(pooled_BxD, train), self.classes)
+
+    def _linear(self, name: str, x_BxD: jax.Array, features: int) -> jax.Array:
+        bound = x_BxD.shape[-1] ** -0.5
+        axes = ("embed", "embed_out" if name == "dense" else "classes")
+        kernel = self.param(f"{name}_kernel", nn.with_logical_partitioning(_uniform(bound), axes), (x_BxD.shape[-1], features))
+        bias = self.param(f"{name}_bias", nn.with_logical_partitioning(_uniform(bound), axes[1:]), (features,))
+        return x_BxD @ kernel + bias[None]
+
+
+def _uniform(bound: float) -> nn.initializers.Initializer:
+    return lambda key, shape, dtype=jnp.float32: jax.random.uniform(key, shape, dtype, -bound, bound)
