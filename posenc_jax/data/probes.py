@@ -1,0 +1,141 @@
+"""Probe tasks made from any text, in the GLUE file layout: what does an encoder know about where its words are?
+
+*order*: a sentence as it is ("original"), or with two neighbouring words exchanged ("exchanged"). Both versions of a
+sentence are in the same split, so whoever sees only which words there are, not where, is right exactly half the time.
+The exchanged words are plain lower-case words, never the first or the last, so that no capital and no full stop out of
+place tells.
+
+*next*: two sentences of which the second follows the first in the text ("next"), or not ("elsewhere"). Both stand in
+the same document: with a sentence of another document the topic would give the answer, and the probe would ask about
+words. Two such pairs of a document exchange their seconds, so each sentence is first (or second) once in either class,
+and neither half alone tells anything.
+
+Train and dev come from different documents and share no sentence. What is chosen is a function of text and seed.
+"""
+
+import hashlib
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from posenc_jax.data.tasks import TASKS
+from posenc_jax.errors import UserError
+
+DEV_EVERY = 10
+"""Each tenth document is dev's."""
+SHORTEST, LONGEST = 5, 30
+"""Words of a sentence: enough to have an inside, and about 100 subwords for a pair of the usual length."""
+
+Row = tuple[str, ...]
+"""Texts, then the label."""
+
+
+def order_rows(sentence: str, seed: int) -> list[Row]:
+    """The sentence and its exchanged version; none if it has no two words to exchange."""
+    words = sentence.split(" ")
+    places = _exchangeable(words)
+    if not places:
+        return []
+    i = random.Random(f"{seed} {sentence}").choice(places)
+    exchanged = [*words[:i], words[i + 1], words[i], *words[i + 2 :]]
+    return [(sentence, "original"), (" ".join(exchanged), "exchanged")]
+
+
+def _exchangeable(words: Sequence[str]) -> list[int]:
+    """Places i at which words i and i + 1 may change places; none in a sentence too short or too long."""
+    if not SHORTEST <= len(words) <= LONGEST:
+        return []
+    plain = [word.isalpha() and word.islower() for word in words]
+    return [i for i in range(1, len(words) - 2) if plain[i] and plain[i + 1] and words[i] != words[i + 1]]
+
+
+def next_quartets(sentences: Sequence[str], seed: int) -> Iterator[Row]:
+    """Pairs of neighbours of one document, no sentence in two of them, taken two and two at random: (a, b, c, d) where
+    b follows a and d follows c."""
+    rng = random.Random(f"{seed} {' '.join(sentences[:2])}")
+    start = rng.randrange(2)
+    pairs = [
+        (first, second)
+        for first, second in zip(sentences[start::2], sentences[start + 1 :: 2], strict=False)
+        if all(SHORTEST <= sentence.count(" ") + 1 <= LONGEST for sentence in (first, second))
+    ]
+    rng.shuffle(pairs)
+    for (a, b), (c, d) in zip(pairs[::2], pairs[1::2], strict=False):
+        if len({a, b, c, d}) == 4:
+            yield a, b, c, d
+
+
+def next_rows(quartet: Row) -> list[Row]:
+    """Two pairs that follow each other and two that do not, of the same four sentences."""
+    a, b, c, d = quartet
+    return [(a, b, "next"), (c, d, "next"), (a, d, "elsewhere"), (c, b, "elsewhere")]
+
+
+def write_probes(
+    documents: Iterable[Sequence[str]], out: str | Path, *, rows: int = 20_000, dev_rows: int = 2_000, seed: int = 0
+) -> dict[str, dict[str, int]]:
+    """Writes OUT/{order,next}/{train,dev}.tsv, at most so many rows each, half of them of each class.
+
+    `documents` are lists of sentences; one pass is made over them. Returns the rows written, {"order": {"train": ...}}.
+    Raises `UserError` when the text has no row for one of the files.
+    """
+    units = {split: _sample_units(split, count, seed) for split, count in (("train", rows), ("dev", dev_rows))}
+    for number, sentences in enumerate(documents):
+        sentences = [" ".join(sentence.split()) for sentence in sentences]
+        order, following = units["dev" if number % DEV_EVERY == 0 else "train"]
+        for sentence in sentences:
+            if _exchangeable(sentence.split(" ")):
+                order.add((sentence,))
+        for quartet in next_quartets(sentences, seed):
+            following.add(quartet)
+    written: dict[str, dict[str, int]] = {}
+    for index, (name, expand) in enumerate((("order", lambda unit: order_rows(unit[0], seed)), ("next", next_rows))):
+        dev, train = units["dev"][index].units(), units["train"][index].units()
+        seen = {sentence.lower() for unit in dev for sentence in unit}
+        train = [unit for unit in train if seen.isdisjoint(map(str.lower, unit))]
+        splits = {"train": train, "dev": dev}
+        tables = {split: [row for unit in chosen for row in expand(unit)] for split, chosen in splits.items()}
+        written[name] = {split: _write(Path(out), name, split, table, seed) for split, table in tables.items()}
+    return written
+
+
+class _Sample:
+    """The `size` units whose hash is least: a uniform sample of distinct units in one pass and bounded memory."""
+
+    def __init__(self, size: int, seed: int) -> None:
+        self.size, self.seed = size, seed
+        self.kept: dict[bytes, Row] = {}
+
+    def add(self, unit: Row) -> None:
+        text = "\t".join((str(self.seed), *unit)).lower()  # the tokenizer folds case, so two such sentences are one
+        self.kept.setdefault(hashlib.blake2b(text.encode(), digest_size=16).digest(), unit)
+        if len(self.kept) > 2 * self.size + 1000:
+            self._prune()
+
+    def units(self) -> list[Row]:
+        self._prune()
+        return list(self.kept.values())
+
+    def _prune(self) -> None:
+        self.kept = dict(sorted(self.kept.items())[: self.size])
+
+
+def _sample_units(split: str, rows: int, seed: int) -> tuple[_Sample, _Sample]:
+    """Samples for order (two rows a sentence) and for next (four rows a quartet)."""
+    return _Sample(rows // 2, seed), _Sample(rows // 4, seed)
+
+
+def _write(out: Path, name: str, split: str, table: list[Row], seed: int) -> int:
+    if not table:
+        raise UserError(
+            f"the text has no sentences for the {split} rows of the {name} probe; it takes documents of several "
+            f"sentences of {SHORTEST} to {LONGEST} words"
+        )
+    random.Random(f"{seed} {name} {split}").shuffle(table)
+    task, path = TASKS[name], out / name / f"{split}.tsv"
+    lines = ["\t".join((*task.texts, task.label)), *("\t".join(row) for row in table)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+    part.replace(path)
+    return len(table)
