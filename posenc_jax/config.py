@@ -173,24 +173,26 @@ def config_diff(old: Config, new: Config) -> list[str]:
     ]
 
 
-def parse_arg(arg: str, variants: Iterable[str], sizes: Iterable[str]) -> tuple[str, str, dict[str, Any]]:
+def parse_arg(
+    arg: str, variants: Iterable[str], sizes: Iterable[str], variations: Iterable[str] = ()
+) -> tuple[str, str, dict[str, Any]]:
     """Splits a config file's argument "tupe_r,tiny,length=128" into variant, size and quick variations.
 
-    The first of `variants` and of `sizes` is the default. Raises `UsageError` on a word that is neither.
+    The first of `variants` and of `sizes` is the default. Raises `UsageError` on a word that is none of them.
     """
-    variants, sizes = list(variants), list(sizes)
+    variants, sizes, variations = list(variants), list(sizes), list(variations)
     variant, size, quick = variants[0], sizes[0], {}
     for word in filter(None, (word.strip() for word in arg.split(","))):
         name, equals, value = word.partition("=")
-        if equals:
+        if equals and name in variations:
             quick[name] = _parse(value)
         elif word in variants:
             variant = word
         elif word in sizes:
             size = word
         else:
-            known = variants + sizes
-            raise UsageError(f"the config has no variant or size {word!r}{_nearest(word, known)}; it has {', '.join(known)}")
+            known = [*variants, *sizes, *(f"{name}=" for name in variations)]
+            raise UsageError(f"the config's argument has no {word!r}{_nearest(word, known)}; it takes {', '.join(known)}")
     return variant, size, quick
 
 
@@ -396,15 +398,15 @@ def _run_config_file(path: Path, arg: str) -> dict[str, Any]:
     sys.path.insert(0, root)  # so that one config file can build on another: `from configs.bert import ...`
     try:
         spec.loader.exec_module(module)
+        if not hasattr(module, "get_config"):
+            raise UsageError(f"{path} has no function get_config(arg)")
+        settings = module.get_config(arg)
     except UsageError:
         raise
     except Exception as error:
         raise UsageError(f"{path} cannot be run: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove(root)
-    if not hasattr(module, "get_config"):
-        raise UsageError(f"{path} has no function get_config(arg)")
-    settings = module.get_config(arg)
     return settings.to_dict() if hasattr(settings, "to_dict") else dict(settings)
 
 

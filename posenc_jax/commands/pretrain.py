@@ -1,0 +1,68 @@
+"""`pretrain`: config and rows -> a workdir with a trained encoder."""
+
+import argparse
+import signal
+import sys
+
+from posenc_jax.config import load_config
+from posenc_jax.errors import DONE, PREEMPTED, UsageError
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m posenc_jax pretrain",
+        description="Pre-trains an encoder. The same line again goes on where it stood. Single settings are "
+        "overridden by their name: --config.train.steps=200 --config.model.norm=pre",
+    )
+    parser.add_argument("--config", required=True, metavar="FILE.py[:ARG]", help="e.g. configs/tupe.py:tupe_r,tiny")
+    parser.add_argument("--data", metavar="DIR", help="rows written by `prepare` (or --config.data.path)")
+    parser.add_argument("--workdir", required=True, metavar="DIR", help="where the run lives; made when missing")
+    args, rest = parser.parse_known_args(argv)
+    overrides = read_overrides(rest)
+    if args.data:
+        overrides["data.path"] = args.data
+    config = load_config(args.config, overrides)
+
+    from posenc_jax.objectives.pretraining import pretrain
+
+    outcome = pretrain(config, args.workdir, should_stop=stop_on_signals())
+    if not outcome.finished:
+        print(f"stopped and saved at step {outcome.step}; run the same line again to go on", flush=True)
+        return PREEMPTED
+    summary = outcome.summary
+    print(
+        f"finished at step {outcome.step}: validation loss {summary['validation_loss']:.4f} nats "
+        f"(unigram entropy of the same tokens {summary['unigram_entropy']:.4f}), "
+        f"{summary['parameters']:,} parameters; everything is in {args.workdir}"
+    )
+    return DONE
+
+
+def read_overrides(words: list[str]) -> dict[str, str]:
+    """--config.KEY=VALUE and --config.KEY VALUE, as typed, by key. Raises `UsageError` on any other word."""
+    overrides, words = {}, list(words)
+    while words:
+        word = words.pop(0)
+        name, equals, value = word.partition("=")
+        if not name.startswith("--config."):
+            raise UsageError(f"pretrain does not know {word!r}; settings are written --config.KEY=VALUE")
+        if not equals:
+            if not words:
+                raise UsageError(f"{name} has no value; write {name}=VALUE")
+            value = words.pop(0)
+        overrides[name.removeprefix("--config.")] = value
+    return overrides
+
+
+def stop_on_signals():
+    """Returns should_stop(): True once SIGTERM or Ctrl-C came. A second Ctrl-C ends at once."""
+    came = []
+
+    def note(number: int, _frame: object) -> None:
+        came.append(number)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        print("stopping after this step, and saving", file=sys.stderr, flush=True)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, note)
+    return lambda: bool(came)

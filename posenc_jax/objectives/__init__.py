@@ -1,0 +1,1 @@
+"""What is learned: parameters and a batch in, loss terms and metrics out."""

@@ -1,0 +1,71 @@
+"""Masked language modelling: some words are hidden on the device, and predicted from the rest."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import linen as nn
+
+from posenc_jax.config import MlmConfig, ModelConfig
+from posenc_jax.data.masking import mask_tokens
+from posenc_jax.model.encoder import Encoder
+from posenc_jax.model.heads import MlmHead
+from posenc_jax.training.objective import Terms
+
+
+class MlmNetwork(nn.Module):
+    """Encoder and MLM head; the output matrix is the table of word embeddings."""
+
+    config: ModelConfig
+
+    def setup(self) -> None:
+        self.encoder = Encoder(self.config)
+        self.head = MlmHead(self.config)
+
+    def __call__(
+        self, batch: Mapping[str, jax.Array], predicted_BxM: jax.Array, train: bool = False, contiguous: bool = True
+    ) -> jax.Array:
+        """Batch of "tokens", "segments" and perhaps "positions", slots to predict -> float32 logits [B, M, V]."""
+        hidden_BxLxD = self.encoder(
+            batch["tokens"], batch["segments"], batch.get("positions"), train=train, contiguous=contiguous
+        )
+        picked_BxMxD = jnp.take_along_axis(hidden_BxLxD, predicted_BxM[..., None], axis=1)
+        return self.head(picked_BxMxD, self.encoder.words)
+
+
+@dataclasses.dataclass(frozen=True)
+class Mlm:
+    """Batches of `data.loader`: "tokens", "segments", "row" and, where rows restart them, "positions"."""
+
+    model: ModelConfig
+    mlm: MlmConfig = MlmConfig()
+    coefficients: Mapping[str, float] = dataclasses.field(default_factory=lambda: {"mlm": 1.0}, hash=False)
+
+    @property
+    def network(self) -> MlmNetwork:
+        return MlmNetwork(self.model)
+
+    def init(self, key: jax.Array) -> Any:
+        word_1x8 = jnp.ones((1, 8), jnp.int32)
+        return self.network.init(key, {"tokens": word_1x8, "segments": word_1x8}, word_1x8)["params"]
+
+    def prepare(self, batch: dict[str, jax.Array], key: jax.Array) -> dict[str, jax.Array]:
+        return {**batch, **mask_tokens(key, batch["tokens"], batch["row"], self.model.vocab_size, self.mlm)}
+
+    def weights(self, examples: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        return {"mlm": examples["predicted_weight"].sum()}
+
+    def sums(
+        self, params: Any, examples: dict[str, jax.Array], key: jax.Array, train: bool
+    ) -> tuple[dict[str, jax.Array], Terms]:
+        logits_BxMxV = self.network.apply(
+            {"params": params}, examples, examples["predicted"], train, rngs={"dropout": key}
+        )
+        target_BxM, weight_BxM = examples["target"], examples["predicted_weight"]
+        loss_BxM = optax.softmax_cross_entropy_with_integer_labels(logits_BxMxV, target_BxM)
+        right_BxM = (logits_BxMxV.argmax(-1) == target_BxM).astype(jnp.float32)
+        accuracy = ((right_BxM * weight_BxM).sum(), weight_BxM.sum())
+        return {"mlm": (loss_BxM * weight_BxM).sum()}, {"accuracy": accuracy}

@@ -1,0 +1,205 @@
+"""A pre-training run from a config and a workdir: what `pretrain` calls, and a notebook may."""
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from posenc_jax.config import Config, to_steps
+from posenc_jax.data.loader import train_batches, validation_batches
+from posenc_jax.data.rows import RowsInfo, read_rows_info
+from posenc_jax.errors import UsageError
+from posenc_jax.objectives.mlm import Mlm
+from posenc_jax.parallel.mesh import check_batch, make_mesh, put_batch
+from posenc_jax.positions import check_scheme
+from posenc_jax.training.checkpoint import Checkpoints
+from posenc_jax.training.loop import Every, fit
+from posenc_jax.training.optimizer import make_optimizer, make_schedule
+from posenc_jax.training.state import TrainState, abstract_state, count_parameters, create_state
+from posenc_jax.training.step import make_eval_step, make_train_step, means
+from posenc_jax.training.trackers import JsonLines, TensorBoard, Terminal, read_metrics
+from posenc_jax.training.workdir import open_workdir
+
+EVALUATION_KEY = 20200628
+"""Seed of the masks of the validation loss: the same for every run, step and variant."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How a call of `pretrain` ended."""
+
+    step: int
+    finished: bool
+    summary: dict[str, Any]
+    """The last line of metrics.jsonl where the run is finished, else empty."""
+
+
+def pretrain(config: Config, workdir: str | Path, *, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
+    """Trains in `workdir` from where it stands to the end, or until `should_stop`, and saves.
+
+    Interrupted at any moment and called again with the same arguments, the parameters end bit for bit the same (on
+    the same devices). Raises `UsageError` or `UserError` before anything is written where settings or rows are wrong.
+    """
+    workdir = Path(workdir)
+    if config.data.path is None:
+        raise UsageError("data.path names no rows; pass --data FOLDER, which `prepare --out FOLDER` makes")
+    info = read_rows_info(config.data.path)
+    config = resolve(config, info)
+    mesh = make_mesh(config.mesh)
+    check_batch(config.train.batch_size, config.train.accumulate, mesh)
+    with open_workdir(workdir, config, info):
+        return _run(config, info, workdir, mesh, should_stop)
+
+
+def resolve(config: Config, info: RowsInfo) -> Config:
+    """The config with what the rows decide filled in, every duration in steps. Raises `UsageError` on a clash."""
+    if config.data.length not in (None, info.length):
+        raise UsageError(f"data.length={config.data.length}, but {info.path} holds rows of {info.length} slots; prepare others")
+    if config.model.vocab_size is not None and config.model.vocab_size < info.vocab_size:
+        raise UsageError(f"model.vocab_size={config.model.vocab_size} is below the tokenizer's {info.vocab_size}")
+    check_scheme(config.model.positions, info.length)
+    train = config.train
+    steps = functools.partial(
+        to_steps,
+        tokens_per_step=train.batch_size * info.length,
+        steps_per_epoch=info.train.rows / train.batch_size,
+    )
+    total = steps(train.steps, "train.steps", run=None)
+    every = {
+        name: steps(getattr(train, name), f"train.{name}", run=total)
+        for name in ("log_every", "eval_every", "checkpoint_every")
+    }
+    warmup = steps(config.optimizer.warmup, "optimizer.warmup", run=total)
+    if total < 1:
+        raise UsageError(f"train.steps={train.steps!r} is no step at all")
+    if warmup > total:
+        raise UsageError(f"optimizer.warmup={config.optimizer.warmup!r} is {warmup} steps, more than train.steps={total}")
+    return dataclasses.replace(
+        config,
+        model=dataclasses.replace(config.model, vocab_size=config.model.vocab_size or info.vocab_size),
+        data=dataclasses.replace(config.data, length=info.length),
+        train=dataclasses.replace(train, steps=total, **every),
+        optimizer=dataclasses.replace(config.optimizer, warmup=warmup),
+    )
+
+
+def make_objective(config: Config) -> Mlm:
+    """The objective a resolved config names."""
+    return Mlm(config.model, config.mlm)
+
+
+def _run(config: Config, info: RowsInfo, workdir: Path, mesh: Any, should_stop: Callable[[], bool]) -> Outcome:
+    train, tokens_per_step = config.train, config.train.batch_size * info.length
+    objective = make_objective(config)
+    optimizer = make_optimizer(config.optimizer, train.steps, config.optimizer.warmup)
+    schedule = make_schedule(config.optimizer, train.steps, config.optimizer.warmup)
+    checkpoints = Checkpoints(workdir, train.keep_checkpoints)
+    restored = checkpoints.restore(abstract_state(objective, optimizer, mesh))
+    state, seconds = (restored[0], restored[1]["seconds"]) if restored else (create_state(objective, optimizer, mesh, train.seed), 0.0)
+    first = int(state.step)
+    if first >= train.steps and (summary := _summary(workdir)):
+        checkpoints.close()
+        return Outcome(first, True, summary)
+
+    terminal = Terminal(train.steps, first, workdir.name, tokens_per_step)
+    trackers = (JsonLines(workdir, first), TensorBoard(workdir, first), terminal)
+    began = time.monotonic()
+
+    def track(kind: str, step: int, values: dict[str, float]) -> None:
+        for tracker in trackers:
+            tracker.write(kind, step, values)
+
+    def on_log(step: int, values: dict[str, float]) -> None:
+        speed = {"learning_rate": float(schedule(step - 1)), "tokens_per_second": tokens_per_step / values.pop("seconds")}
+        track("train", step, {**values, **speed})
+
+    def on_save(state: TrainState) -> None:
+        meta = {
+            "step": int(state.step),
+            "seconds": seconds + time.monotonic() - began,
+            "tokenizer_sha256": info.tokenizer_sha256,
+        }
+        checkpoints.save(state, meta)
+
+    evaluate = _make_evaluation(config, info, objective, mesh)
+    batches = train_batches(
+        info,
+        batch_size=train.batch_size,
+        seed=train.seed,
+        first_step=first,
+        prefetch=config.data.prefetch,
+        process_index=jax.process_index(),
+        process_count=jax.process_count(),
+    )
+    if first:
+        terminal.say(f"{workdir.name}  goes on from step {first}")
+    try:
+        state = fit(
+            state,
+            make_train_step(objective, optimizer, mesh, accumulate=train.accumulate, seed=train.seed),
+            (put_batch(batch, mesh) for batch in batches),
+            total_steps=train.steps,
+            every=Every(train.log_every, train.eval_every, train.checkpoint_every),
+            on_step=terminal.advance,
+            on_log=on_log,
+            on_evaluate=lambda state: track("validation", int(state.step), evaluate(state.params)),
+            on_save=on_save,
+            should_stop=should_stop,
+        )
+        step, summary = int(state.step), {}
+        checkpoints.wait()
+        if step >= train.steps:
+            summary = _summarise(config, info, state, workdir, seconds + time.monotonic() - began)
+            if not any(event["kind"] == "validation" and event["step"] == step for event in read_metrics(workdir)):
+                track("validation", step, evaluate(state.params))
+            summary["validation_loss"] = _last(workdir, "validation")["loss"]
+            track("summary", step, summary)
+        return Outcome(step, step >= train.steps, summary)
+    finally:
+        for tracker in trackers:
+            tracker.close()
+        checkpoints.close()
+
+
+def _make_evaluation(config: Config, info: RowsInfo, objective: Mlm, mesh: Any) -> Callable[[Any], dict[str, float]]:
+    """Validation over the same held-out rows with the same masks each time."""
+    look = make_eval_step(objective, mesh)
+    batches = validation_batches(info, batch_size=config.train.batch_size, rows=config.train.eval_rows)
+    share = config.train.batch_size // jax.process_count()
+    mine = slice(jax.process_index() * share, (jax.process_index() + 1) * share)
+    key = jax.random.key(EVALUATION_KEY)
+
+    def evaluate(params: Any) -> dict[str, float]:
+        looks = [look(params, put_batch({n: rows[mine] for n, rows in batch.items()}, mesh), key) for batch in batches]
+        terms = {name: tuple(sum(parts) for parts in zip(*(one[name] for one in looks), strict=True)) for name in looks[0]}
+        values = {name: float(value) for name, value in means(terms).items()}
+        return {"loss": values.pop("mlm_loss"), **values}
+
+    return evaluate
+
+
+def _summarise(config: Config, info: RowsInfo, state: TrainState, workdir: Path, seconds: float) -> dict[str, Any]:
+    speeds = [event["tokens_per_second"] for event in read_metrics(workdir) if event["kind"] == "train"]
+    return {
+        "scheme": config.model.positions.scheme,
+        "untie_cls": config.model.positions.untie_cls,
+        "parameters": count_parameters(state.params),
+        "steps": config.train.steps,
+        "seed": config.train.seed,
+        "seconds": round(seconds, 1),
+        "tokens_per_second": sorted(speeds)[len(speeds) // 2] if speeds else None,
+        "unigram_entropy": info.validation.unigram_entropy,
+        "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
+    }
+
+
+def _last(workdir: Path, kind: str) -> dict[str, Any] | None:
+    return next((event for event in reversed(read_metrics(workdir)) if event["kind"] == kind), None)
+
+
+def _summary(workdir: Path) -> dict[str, Any] | None:
+    return _last(workdir, "summary")

@@ -1,0 +1,1 @@
+"""Devices: the mesh and the rules that lay logical axes onto it."""

@@ -1,0 +1,1 @@
+"""State, optimizer, step, loop, checkpoints, trackers. Knows no objective and no model by name."""

@@ -1,0 +1,152 @@
+"""Checkpoints: written in the background, whole or not at all, read into the mesh of the moment.
+
+A step's folder holds `params`, `opt_state` and `meta` apart, so that a fine-tuning reads the parameters alone. A step
+that cannot be read is set aside, never deleted, and the one before it is used.
+"""
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import orbax.checkpoint as ocp
+from orbax.checkpoint import checkpoint_managers
+
+from posenc_jax.errors import UserError
+from posenc_jax.training.state import TrainState
+
+FOLDER = "checkpoints"
+
+
+class Checkpoints:
+    """The checkpoints of a workdir, the newest `keep` of them."""
+
+    def __init__(self, workdir: Path, keep: int = 3) -> None:
+        self.folder = workdir.absolute() / FOLDER
+        with _quiet():
+            self._manager = ocp.CheckpointManager(
+                self.folder,
+                options=ocp.CheckpointManagerOptions(
+                    preservation_policy=checkpoint_managers.LatestN(keep), enable_async_checkpointing=True
+                ),
+                item_names=("params", "opt_state", "meta"),
+            )
+
+    def save(self, state: TrainState, meta: dict[str, Any]) -> None:
+        """Starts to write the state; waits for the write before it, whose failure is told here."""
+        step = int(state.step)
+        if step in self._manager.all_steps():
+            return
+        with self._telling(f"cannot write checkpoint {step}"):
+            self._manager.save(
+                step,
+                args=ocp.args.Composite(
+                    params=ocp.args.StandardSave(state.params),
+                    opt_state=ocp.args.StandardSave(state.opt_state),
+                    meta=ocp.args.JsonSave(meta),
+                ),
+                force=True,
+            )
+
+    def wait(self) -> None:
+        """Returns when all that was saved is on the disk. Raises `UserError` if it is not."""
+        with self._telling("cannot write the last checkpoint"):
+            self._manager.wait_until_finished()
+            self._manager.check_for_errors()
+
+    def close(self) -> None:
+        with _quiet():
+            self._manager.close()
+
+    def restore(self, target: TrainState, warn: Any = print) -> tuple[TrainState, dict[str, Any]] | None:
+        """State and meta of the newest step that can be read, None where none was ever written.
+
+        `target` gives shapes, types and shardings. Raises `UserError` when there are steps but none can be read.
+        """
+        steps = sorted(self._manager.all_steps(), reverse=True)
+        unreadable: list[int] = []
+        for step in steps:
+            try:
+                with _quiet():
+                    found = self._manager.restore(
+                        step,
+                        args=ocp.args.Composite(
+                            params=ocp.args.StandardRestore(target.params),
+                            opt_state=ocp.args.StandardRestore(target.opt_state),
+                            meta=ocp.args.JsonRestore(),
+                        ),
+                    )
+            except Exception as error:  # whatever a damaged file makes the reader raise
+                unreadable.append(step)
+                reason = _first_line(error)
+                continue
+            self._set_aside(unreadable, step, warn)
+            at = jax.device_put(found.meta["step"], target.step.sharding).astype(target.step.dtype)
+            return TrainState(step=at, params=found.params, opt_state=found.opt_state), found.meta
+        if unreadable:
+            raise UserError(
+                f"none of the checkpoints {', '.join(map(str, unreadable))} in {self.folder} can be read ({reason}); "
+                "put back a whole copy, or start again in a new workdir"
+            )
+        return None
+
+    def _set_aside(self, unreadable: list[int], used: int, warn: Any) -> None:
+        for step in unreadable:
+            aside = self.folder / f"{step}.unreadable"
+            (self.folder / str(step)).rename(aside)
+            warn(f"checkpoint {step} cannot be read and is set aside as {aside.name}; going on from step {used}")
+        if unreadable:
+            self._manager.reload()
+
+    @contextlib.contextmanager
+    def _telling(self, what: str) -> Iterator[None]:
+        try:
+            with _quiet():
+                yield
+        except Exception as error:
+            raise UserError(
+                f"{what} in {self.folder} ({_first_line(error)}); what was saved before is whole: "
+                "mend that and run the same line again"
+            ) from error
+
+
+def restore_params(workdir: Path, target: Any) -> Any:
+    """Parameters alone, of the newest step in a workdir that can be read, into `target`'s shapes and shardings.
+
+    `target` may be a part of the tree: {"encoder": ...}. Raises `UserError` when there is no such step.
+    """
+    folder = Path(workdir).absolute() / FOLDER
+    steps = sorted((int(path.name) for path in folder.glob("*") if path.name.isdigit()), reverse=True)
+    reason = "there is none"
+    for step in steps:
+        try:
+            with _quiet(), ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
+                return reader.restore(
+                    folder / str(step) / "params",
+                    args=ocp.args.PyTreeRestore(
+                        item=target,
+                        restore_args=ocp.checkpoint_utils.construct_restore_args(target),
+                        partial_restore=True,
+                    ),
+                )
+        except Exception as error:
+            reason = f"step {step}: {_first_line(error)}"
+    raise UserError(f"{folder} has no checkpoint that can be read ({reason}); run `pretrain` with this workdir first")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Orbax reports its housekeeping through absl's logger; what matters is raised."""
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,53 @@
+"""What training carries from step to step, and how it lies on the mesh."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import linen as nn
+from flax import struct
+from jax.sharding import Mesh
+
+from posenc_jax.parallel.mesh import param_shardings
+from posenc_jax.training.objective import Objective
+
+
+@struct.dataclass
+class TrainState:
+    """Updates done so far (int32 scalar), float32 parameters, the optimizer's state."""
+
+    step: jax.Array
+    params: Any
+    opt_state: Any
+
+
+def _init(objective: Objective, optimizer: optax.GradientTransformation, key: jax.Array) -> TrainState:
+    params = objective.init(key)
+    return TrainState(step=jnp.zeros((), jnp.int32), params=params, opt_state=optimizer.init(params))
+
+
+def abstract_state(objective: Objective, optimizer: optax.GradientTransformation, mesh: Mesh) -> TrainState:
+    """Shapes, types and shardings of the state, nothing computed: the target to restore a checkpoint into."""
+    boxed = jax.eval_shape(lambda key: _init(objective, optimizer, key), jax.random.key(0))
+    return jax.tree.map(
+        lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+        nn.unbox(boxed),
+        param_shardings(boxed, mesh),
+    )
+
+
+def create_state(
+    objective: Objective, optimizer: optax.GradientTransformation, mesh: Mesh, seed: int, params: Any = None
+) -> TrainState:
+    """Fresh state, each leaf made where it will live. `params` replaces subtrees of the fresh parameters:
+    {"encoder": tree} starts a fine-tuning from a pre-trained encoder."""
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract_state(objective, optimizer, mesh))
+    init = jax.jit(lambda key: nn.unbox(_init(objective, optimizer, key)), out_shardings=shardings)
+    state = init(jax.random.key(seed))
+    return state.replace(params={**state.params, **params}) if params else state
+
+
+def count_parameters(params: Any) -> int:
+    """Numbers in a tree of arrays or shapes."""
+    return sum(leaf.size for leaf in jax.tree.leaves(params))

@@ -1,0 +1,107 @@
+"""Where metrics go: lines of JSON, TensorBoard, the terminal."""
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from tensorboardX import SummaryWriter
+
+METRICS_FILE = "metrics.jsonl"
+
+
+class JsonLines:
+    """One line an event in `metrics.jsonl`; lines after `step`, left by a run that was killed, are cut off first."""
+
+    def __init__(self, workdir: Path, step: int) -> None:
+        path = workdir / METRICS_FILE
+        kept = [event for event in read_metrics(workdir) if event["step"] <= step and event["kind"] != "summary"]
+        part = path.with_suffix(".part")
+        part.write_text("".join(json.dumps(event) + "\n" for event in kept))
+        part.replace(path)
+        self._file = path.open("a")
+
+    def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+        self._file.write(json.dumps({"step": step, "kind": kind, "time": round(time.time(), 3), **values}) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_metrics(workdir: Path) -> list[dict]:
+    """All events of a run; a half-written last line is left out."""
+    path = Path(workdir) / METRICS_FILE
+    events = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            events.append(json.loads(line))
+        except ValueError:
+            break
+    return events
+
+
+class TensorBoard:
+    """Scalars under `tensorboard/`, "train/loss" and so on; events after `step` are marked as superseded."""
+
+    def __init__(self, workdir: Path, step: int) -> None:
+        self._writer = SummaryWriter(str(workdir / "tensorboard"), purge_step=step + 1 if step else None)
+
+    def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            if isinstance(value, int | float):
+                self._writer.add_scalar(f"{kind}/{name}", value, step)
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class Terminal:
+    """A progress bar where there is a terminal, else a plain line a message."""
+
+    def __init__(self, total_steps: int, step: int, title: str, tokens_per_step: int) -> None:
+        self._total, self._title, self._tokens = total_steps, title, tokens_per_step
+        self._started, self._first = time.monotonic(), step
+        console = Console()
+        self._bar = None
+        if console.is_terminal:
+            columns = (
+                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+                TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[note]}"),
+            )  # fmt: skip
+            self._bar = Progress(*columns, console=console)
+            self._task = self._bar.add_task(title, total=total_steps, completed=step, note="")
+            self._bar.start()
+
+    def advance(self, step: int) -> None:
+        if self._bar:
+            self._bar.update(self._task, completed=step)
+
+    def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+        if kind == "train":
+            note = f"loss {values['loss']:.3f}  {values['tokens_per_second']:,.0f} tokens/s"
+            if self._bar:
+                self._bar.update(self._task, completed=step, note=note)
+            else:
+                self.say(f"{self._title}  step {step}/{self._total}  {note}  {self._left(step)} left")
+        elif kind == "validation":
+            self.say(f"{self._title}  step {step}/{self._total}  validation loss {values['loss']:.4f}")
+
+    def say(self, line: str) -> None:
+        if self._bar:
+            self._bar.console.print(line, highlight=False)
+        else:
+            print(line, flush=True, file=sys.stdout)
+
+    def close(self) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def _left(self, step: int) -> str:
+        done = max(1, step - self._first)
+        seconds = round((time.monotonic() - self._started) / done * (self._total - step))
+        return f"{seconds // 60}:{seconds % 60:02d}"

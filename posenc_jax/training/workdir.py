@@ -1,0 +1,71 @@
+"""The folder of a run: opened for one writer at a time, and only to go on with the run it belongs to."""
+
+import fcntl
+import json
+import shutil
+from pathlib import Path
+from typing import IO
+
+from posenc_jax.config import Config, config_diff, config_from_dict, config_to_dict
+from posenc_jax.data.rows import INFO_FILE, TOKENIZER_FILE, RowsInfo, write_whole
+from posenc_jax.errors import UsageError, UserError
+
+CONFIG_FILE = "config.json"
+
+
+def open_workdir(workdir: Path, config: Config, info: RowsInfo) -> IO:
+    """Makes the folder, or checks that it is this run's; returns its lock, held until closed.
+
+    `config.json` is written first, then the tokenizer and `rows.json` are copied in, so that later commands need the
+    workdir only. Raises `UsageError` with the differing fields for another config's folder, `UserError` for another
+    tokenizer or when a run is writing there.
+    """
+    if workdir.exists() and not workdir.is_dir():
+        raise UserError(f"--workdir {workdir} is a file; name a folder")
+    workdir.mkdir(parents=True, exist_ok=True)
+    lock = (workdir / ".lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise UserError(f"another process is training in {workdir}; wait for it or name another folder") from None
+    try:
+        if (workdir / CONFIG_FILE).exists():
+            _check_same_run(workdir, config, info)
+        write_whole(workdir / CONFIG_FILE, json.dumps(config_to_dict(config), indent=2) + "\n")
+        for name in (TOKENIZER_FILE, INFO_FILE):
+            if not (workdir / name).exists():
+                shutil.copyfile(info.path / name, workdir / f"{name}.part")
+                (workdir / f"{name}.part").replace(workdir / name)
+    except BaseException:
+        lock.close()
+        raise
+    return lock
+
+
+def read_config(workdir: Path) -> Config:
+    """The config a run was started with. Raises `UserError` where there is none."""
+    path = Path(workdir) / CONFIG_FILE
+    if not path.is_file():
+        raise UserError(f"{workdir} is not a workdir: it has no {CONFIG_FILE}; `pretrain --workdir {workdir}` makes one")
+    try:
+        return config_from_dict(json.loads(path.read_text()))
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}); copy it from a run with the same settings") from error
+
+
+def _check_same_run(workdir: Path, config: Config, info: RowsInfo) -> None:
+    changed = config_diff(read_config(workdir), config)
+    if changed:
+        listed = "\n  ".join(changed)
+        raise UsageError(
+            f"{workdir} belongs to a run with other settings; take those or name another folder. "
+            f"They differ in (there -> here):\n  {listed}"
+        )
+    if (workdir / INFO_FILE).exists():
+        there = json.loads((workdir / INFO_FILE).read_text())
+        if there["tokenizer_sha256"] != info.tokenizer_sha256:
+            raise UserError(
+                f"{info.path} was made with another tokenizer than the rows {workdir} was trained on (sha256 "
+                f"{info.tokenizer_sha256[:12]}, there {there['tokenizer_sha256'][:12]}); give those rows, or another folder"
+            )
