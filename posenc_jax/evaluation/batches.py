@@ -1,0 +1,127 @@
+"""Texts to batches for fine-tuning: tokens once, grouped by length into few shapes, nothing dropped.
+
+A row is `[CLS] A [SEP]`, or `[CLS] A [SEP] [SEP] B [SEP]` for a pair (RoBERTa's form, which TUPE uses): one segment,
+no segment types. Whoever is too long loses words at its end, the longer of a pair first.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from posenc_jax.data.tasks import Examples
+from posenc_jax.data.tokenizer import CLS, PAD, SEP, Tokenizer
+
+SHORTEST = 16
+"""Slots of the shortest shape; the others double up to the model's limit."""
+LEAST_SHARE = 0.1
+"""A shape that fewer of the examples would use is not worth its compilation; they go to the next longer one."""
+
+Batch = dict[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Bucket:
+    """Examples that share a shape."""
+
+    tokens_NxL: np.ndarray
+    labels_N: np.ndarray
+    index_N: np.ndarray
+    """Place of each in the split."""
+
+    def __len__(self) -> int:
+        return len(self.index_N)
+
+
+def encode(examples: Examples, tokenizer: Tokenizer, limit: int) -> list[list[int]]:
+    """Token ids of each example, at most `limit`."""
+    rows_a = tokenizer.encode_batch(examples.texts_a)
+    if examples.texts_b is None:
+        return [[CLS, *a[: limit - 2], SEP] for a in rows_a]
+    rows = []
+    for a, b in zip(rows_a, tokenizer.encode_batch(examples.texts_b), strict=True):
+        a, b = truncate_pair(a, b, limit - 4)
+        rows.append([CLS, *a, SEP, SEP, *b, SEP])
+    return rows
+
+
+def truncate_pair(a: list[int], b: list[int], room: int) -> tuple[list[int], list[int]]:
+    """Cuts the ends until both fit into `room` together, always from the longer; of two equal ones, B."""
+    if len(a) + len(b) <= room:
+        return a, b
+    if len(a) < len(b):
+        kept = min(len(a), room - room // 2)
+        return a[:kept], b[: room - kept]
+    kept = min(len(b), room // 2)
+    return a[: room - kept], b[:kept]
+
+
+def make_buckets(examples: Examples, tokenizer: Tokenizer, limit: int) -> list[Bucket]:
+    """The split as arrays, one group for each length of 16, 32, 64, ... `limit` that enough of the examples want."""
+    rows = encode(examples, tokenizer, limit)
+    lengths_N = np.array([len(row) for row in rows])
+    buckets, low = [], 0
+    for slots in choose_lengths(lengths_N, limit):
+        index_N = np.flatnonzero((low < lengths_N) & (lengths_N <= slots))
+        low = slots
+        tokens_NxL = np.full((len(index_N), slots), PAD, np.int32)
+        for row_L, index in zip(tokens_NxL, index_N, strict=True):
+            row_L[: lengths_N[index]] = rows[index]
+        buckets.append(Bucket(tokens_NxL, examples.labels[index_N], index_N))
+    return buckets
+
+
+def choose_lengths(lengths_N: np.ndarray, limit: int) -> list[int]:
+    """Shapes, ascending, of which each takes in at least `LEAST_SHARE` of the examples and the last takes the rest."""
+    doubled = [SHORTEST]
+    while doubled[-1] < limit:
+        doubled.append(doubled[-1] * 2)
+    candidates = [min(slots, limit) for slots in doubled]
+    longest = next(slots for slots in candidates if slots >= lengths_N.max())
+    chosen, low = [], 0
+    for slots in candidates[: candidates.index(longest)]:
+        if np.mean((low < lengths_N) & (lengths_N <= slots)) >= LEAST_SHARE:
+            chosen.append(slots)
+            low = slots
+    return [*chosen, longest]
+
+
+def steps_per_epoch(buckets: Sequence[Bucket], batch_size: int) -> int:
+    return sum(-(-len(bucket) // batch_size) for bucket in buckets)
+
+
+def training_batches(buckets: Sequence[Bucket], batch_size: int, epochs: int, seed: int) -> Iterator[Batch]:
+    """All examples once an epoch, each batch of one length, in an order that is a function of (seed, epoch)."""
+    for epoch in range(epochs):
+        rng = np.random.default_rng((seed, epoch))
+        slices = [
+            (bucket, part)
+            for bucket in buckets
+            for part in _slices(rng.permutation(len(bucket)), batch_size)
+        ]
+        for number in rng.permutation(len(slices)):
+            yield _batch(*slices[number], batch_size)
+
+
+def evaluation_batches(buckets: Sequence[Bucket], batch_size: int) -> Iterator[tuple[np.ndarray, Batch]]:
+    """Every example once, with the places in the split of a batch's first rows; further rows have weight 0."""
+    for bucket in buckets:
+        for part in _slices(np.arange(len(bucket)), batch_size):
+            yield bucket.index_N[part], _batch(bucket, part, batch_size)
+
+
+def _slices(order_N: np.ndarray, batch_size: int) -> list[np.ndarray]:
+    return [order_N[start : start + batch_size] for start in range(0, len(order_N), batch_size)]
+
+
+def _batch(bucket: Bucket, part: np.ndarray, batch_size: int) -> Batch:
+    """Rows `part` of the bucket, filled up to `batch_size` with its first row at weight 0."""
+    rows_B = np.zeros(batch_size, np.int64)
+    rows_B[: len(part)] = part
+    tokens_BxL = bucket.tokens_NxL[rows_B]
+    return {
+        "tokens": tokens_BxL,
+        "segments": (tokens_BxL != PAD).astype(np.int32),
+        "labels": bucket.labels_N[rows_B],
+        "weight": (np.arange(batch_size) < len(part)).astype(np.float32),
+    }
