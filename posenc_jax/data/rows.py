@@ -83,6 +83,8 @@ class RowsInfo:
     validation: SplitInfo
     statistics: dict[str, Any]
     source: str
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """What `prepare` was asked for; the same line again compares itself with it."""
 
     @property
     def tokenizer_path(self) -> Path:
@@ -112,6 +114,26 @@ def read_rows_info(path: str | Path) -> RowsInfo:
         raise UserError(f"{path / INFO_FILE} is damaged ({error}); run `prepare` into a new folder") from error
     _check_files(info)
     return info
+
+
+def describe(info: RowsInfo) -> list[tuple[str, str]]:
+    """What a person wants to know of the rows: names and values, ready to print."""
+    of = info.statistics
+    packages = sorted(of["words_of_packages"].items(), key=lambda item: -item[1])
+    lines = [
+        ("source", info.source),
+        ("packages", ", ".join(f"{name} {words:,}" for name, words in packages)),
+        ("documents", f"{of['documents']:,}, {of['held_out_documents']:,} of them held out"),
+        ("words", f"{of['words']:,}"),
+        ("tokens", f"{of['tokens']:,}"),
+        ("rows", f"{info.train.rows:,} to train on, {info.validation.rows:,} to validate, of {info.length} slots"),
+        ("shards", f"{len(info.train.shards)} and {len(info.validation.shards)}"),
+        ("packing", f"{info.packing}, {of['fill']:.1%} of the slots filled"),
+        ("vocabulary", f"{info.vocab_size:,} pieces, {of['unknown_rate']:.4%} of the tokens unknown"),
+        ("unigram entropy", f"{info.validation.unigram_entropy:.3f} nats a held-out token"),
+        *(("skipped", f"{count:,} {reason}") for reason, count in of["skipped"].items()),
+    ]
+    return [line for line in lines if line[1]]
 
 
 def write_rows_info(info: RowsInfo) -> None:

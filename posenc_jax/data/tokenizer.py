@@ -120,13 +120,15 @@ def _short_sentences(texts: Iterable[str]) -> Iterator[str]:
     most = MAX_SENTENCE_BYTES // 4  # a character is at most four bytes
     for text in texts:
         for line in text.splitlines():
-            while len(line) > most:
-                cut = line.rfind(" ", 1, most)
-                cut = cut if cut > 0 else most
-                yield line[:cut]
-                line = line[cut:]
-            if line.strip():
-                yield line
+            start = 0
+            while start < len(line):
+                end = start + most
+                if end < len(line):
+                    space = line.rfind(" ", start + 1, end)
+                    end = space if space > 0 else end
+                if piece := line[start:end].strip():
+                    yield piece
+                start = end
 
 
 def _training_error(message: str, vocab_size: int) -> UserError:
