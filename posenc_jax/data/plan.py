@@ -18,7 +18,7 @@ from posenc_jax.data.rows import SPLITS, write_whole
 from posenc_jax.data.sources import documents, source_list
 from posenc_jax.errors import UserError
 
-SAMPLE_CHARACTERS = 20_000_000  # text the tokenizer is trained on at most; bounds its time and memory
+SAMPLE_CHARACTERS = 40_000_000  # text the tokenizer is trained on at most; bounds its time and memory
 DUPLICATES = "exact duplicates of an earlier document"
 TRAIN, VALIDATION, DROPPED = 0, 1, 2  # what becomes of a document; the first two index SPLITS
 

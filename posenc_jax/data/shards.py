@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from itertools import chain
 from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any
@@ -101,7 +102,7 @@ class ShardMaker:
             sentences += len(waiting[-1])
             if sentences >= SENTENCES_A_CALL or number == len(texts) - 1:
                 encoded = self.tokenizer.encode_batch([sentence for document in waiting for sentence in document])
-                flat = np.fromiter((token for ids in encoded for token in ids), np.int32)
+                flat = np.fromiter(chain.from_iterable(encoded), np.int32)
                 counts += np.bincount(flat, minlength=len(counts))
                 ids = iter(encoded)
                 yield from ([next(ids) for _ in document] for document in waiting)
