@@ -10,7 +10,9 @@ the same document: with a sentence of another document the topic would give the 
 words. Two such pairs of a document exchange their seconds, so each sentence is first (or second) once in either class,
 and neither half alone tells anything.
 
-Train and dev come from different documents and share no sentence. What is chosen is a function of text and seed.
+Train and dev come from different documents and share no sentence. Dev takes the documents first that `prepare` holds
+out of the same text by default, then others: those an encoder has read, though never with these labels. What is chosen
+is a function of text and seed.
 """
 
 import hashlib
@@ -21,8 +23,8 @@ from pathlib import Path
 from posenc_jax.data.tasks import TASKS
 from posenc_jax.errors import UserError
 
-DEV_EVERY = 10
-"""Each tenth document is dev's."""
+DEV_EVERY, HELD_OUT_EVERY = 10, 50
+"""Documents that are dev's, the middle one of each ten; and those among them that `prepare` holds out by default."""
 SHORTEST, LONGEST = 5, 30
 """Words of a sentence: enough to have an inside, and about 100 subwords for a pair of the usual length."""
 
@@ -79,15 +81,15 @@ def write_probes(
     `documents` are lists of sentences; one pass is made over them. Returns the rows written, {"order": {"train": ...}}.
     Raises `UserError` when the text has no row for one of the files.
     """
-    units = {split: _sample_units(split, count, seed) for split, count in (("train", rows), ("dev", dev_rows))}
-    for number, sentences in enumerate(documents):
-        sentences = [" ".join(sentence.split()) for sentence in sentences]
-        order, following = units["dev" if number % DEV_EVERY == 0 else "train"]
+    units = {split: _sample_units(count, seed) for split, count in (("train", rows), ("dev", dev_rows))}
+    for number, sentences in enumerate(_distinct(documents)):
+        order, following = units["dev" if number % DEV_EVERY == DEV_EVERY // 2 else "train"]
+        rank = 0 if number % HELD_OUT_EVERY == HELD_OUT_EVERY // 2 else 1
         for sentence in sentences:
             if _exchangeable(sentence.split(" ")):
-                order.add((sentence,))
+                order.add((sentence,), rank)
         for quartet in next_quartets(sentences, seed):
-            following.add(quartet)
+            following.add(quartet, rank)
     written: dict[str, dict[str, int]] = {}
     for index, (name, expand) in enumerate((("order", lambda unit: order_rows(unit[0], seed)), ("next", next_rows))):
         dev, train = units["dev"][index].units(), units["train"][index].units()
@@ -99,28 +101,41 @@ def write_probes(
     return written
 
 
+def _distinct(documents: Iterable[Sequence[str]]) -> Iterator[list[str]]:
+    """Documents without repetitions, as `prepare` counts them, white space in a sentence being one space."""
+    seen = set()
+    for document in documents:
+        sentences = [" ".join(sentence.split()) for sentence in document]
+        digest = hashlib.blake2b("\n".join(sentences).encode(), digest_size=8).digest()
+        if digest not in seen:
+            seen.add(digest)
+            yield sentences
+
+
 class _Sample:
-    """The `size` units whose hash is least: a uniform sample of distinct units in one pass and bounded memory."""
+    """The `size` units of least (rank, hash): in each rank a uniform sample of distinct units, in one pass and bounded
+    memory."""
 
     def __init__(self, size: int, seed: int) -> None:
         self.size, self.seed = size, seed
-        self.kept: dict[bytes, Row] = {}
+        self.kept: dict[bytes, tuple[int, bytes, Row]] = {}
 
-    def add(self, unit: Row) -> None:
+    def add(self, unit: Row, rank: int) -> None:
         text = "\t".join((str(self.seed), *unit)).lower()  # the tokenizer folds case, so two such sentences are one
-        self.kept.setdefault(hashlib.blake2b(text.encode(), digest_size=16).digest(), unit)
+        key = hashlib.blake2b(text.encode(), digest_size=16).digest()
+        self.kept[key] = min(self.kept.get(key, (rank, key, unit)), (rank, key, unit))
         if len(self.kept) > 2 * self.size + 1000:
             self._prune()
 
     def units(self) -> list[Row]:
         self._prune()
-        return list(self.kept.values())
+        return [unit for _, _, unit in self.kept.values()]
 
     def _prune(self) -> None:
-        self.kept = dict(sorted(self.kept.items())[: self.size])
+        self.kept = {entry[1]: entry for entry in sorted(self.kept.values())[: self.size]}
 
 
-def _sample_units(split: str, rows: int, seed: int) -> tuple[_Sample, _Sample]:
+def _sample_units(rows: int, seed: int) -> tuple[_Sample, _Sample]:
     """Samples for order (two rows a sentence) and for next (four rows a quartet)."""
     return _Sample(rows // 2, seed), _Sample(rows // 4, seed)
 

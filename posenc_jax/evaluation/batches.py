@@ -94,27 +94,23 @@ def training_batches(buckets: Sequence[Bucket], batch_size: int, epochs: int, se
     """All examples once an epoch, each batch of one length, in an order that is a function of (seed, epoch)."""
     for epoch in range(epochs):
         rng = np.random.default_rng((seed, epoch))
-        slices = [
-            (bucket, part)
-            for bucket in buckets
-            for part in _slices(rng.permutation(len(bucket)), batch_size)
-        ]
+        slices = [(bucket, part) for bucket in buckets for part in _slices(rng.permutation(len(bucket)), batch_size)]
         for number in rng.permutation(len(slices)):
-            yield _batch(*slices[number], batch_size)
+            yield _batch(*slices[number], batch_size, seed)
 
 
 def evaluation_batches(buckets: Sequence[Bucket], batch_size: int) -> Iterator[tuple[np.ndarray, Batch]]:
     """Every example once, with the places in the split of a batch's first rows; further rows have weight 0."""
     for bucket in buckets:
         for part in _slices(np.arange(len(bucket)), batch_size):
-            yield bucket.index_N[part], _batch(bucket, part, batch_size)
+            yield bucket.index_N[part], _batch(bucket, part, batch_size, 0)
 
 
 def _slices(order_N: np.ndarray, batch_size: int) -> list[np.ndarray]:
     return [order_N[start : start + batch_size] for start in range(0, len(order_N), batch_size)]
 
 
-def _batch(bucket: Bucket, part: np.ndarray, batch_size: int) -> Batch:
+def _batch(bucket: Bucket, part: np.ndarray, batch_size: int, seed: int) -> Batch:
     """Rows `part` of the bucket, filled up to `batch_size` with its first row at weight 0."""
     rows_B = np.zeros(batch_size, np.int64)
     rows_B[: len(part)] = part
@@ -124,4 +120,5 @@ def _batch(bucket: Bucket, part: np.ndarray, batch_size: int) -> Batch:
         "segments": (tokens_BxL != PAD).astype(np.int32),
         "labels": bucket.labels_N[rows_B],
         "weight": (np.arange(batch_size) < len(part)).astype(np.float32),
+        "seed": np.full(batch_size, seed, np.uint32),
     }

@@ -38,6 +38,7 @@ class SupervisedNetwork(nn.Module):
 class Supervised:
     """Batches of "tokens", "segments" [B, L], "labels" [B] and "weight" [B], which is 0 for rows that only fill up.
 
+    "seed" [B], the same in every row, makes dropout that run's own: one compiled step serves the seeds of a task.
     `classes` = 1 is regression: squared error of the bare logit against labels / 5. Else labels are classes and the
     loss is their cross-entropy.
     """
@@ -65,7 +66,11 @@ class Supervised:
         self, params: Any, examples: dict[str, jax.Array], key: jax.Array, train: bool
     ) -> tuple[dict[str, jax.Array], Terms]:
         logits_BxC = self.network.apply(
-            {"params": params}, examples["tokens"], examples["segments"], train, rngs={"dropout": key}
+            {"params": params},
+            examples["tokens"],
+            examples["segments"],
+            train,
+            rngs={"dropout": jax.random.fold_in(key, examples["seed"][0])},
         )
         labels_B, weight_B = examples["labels"], examples["weight"]
         if self.classes == 1:

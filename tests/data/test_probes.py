@@ -113,6 +113,17 @@ def test_train_and_dev_share_no_document_and_no_sentence(tmp_path):
         assert not seen["train"][0] & seen["dev"][0] and not seen["train"][1] & seen["dev"][1]
 
 
+def test_dev_asks_first_about_documents_that_pretraining_holds_out(tmp_path):
+    from posenc_jax.data.plan import VALIDATION, _roles
+
+    documents = text(400)
+    roles = _roles(np.arange(400).astype("<u8"), 0.02)
+    held_out = {sentence for number in np.flatnonzero(roles == VALIDATION) for sentence in documents[number]}
+    write_probes(documents, tmp_path, rows=400, dev_rows=40)
+    texts = load_split(tmp_path, TASKS["order"], "dev").texts_a
+    assert sum(sentence in held_out for sentence in texts) == 20  # the others are their exchanged versions
+
+
 def test_a_sentence_that_occurs_often_is_asked_about_once(tmp_path):
     documents = [["Every module begins with this sentence here.", *document] for document in text(60)]
     write_probes(documents, tmp_path, rows=4000, dev_rows=400)

@@ -1,0 +1,150 @@
+"""Fine-tune a workdir's encoder on tasks in the GLUE layout; each (task, seed) is a job that is done once.
+
+A record is written after every job. The same command again skips the jobs whose record is there, so a kill loses at
+most the job at work. A record is another's when anything differs that changes a score: encoder, settings or task data.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import optax
+
+from posenc_jax.config import MeshConfig
+from posenc_jax.data.rows import write_whole
+from posenc_jax.data.tasks import Examples, TaskSpec, find_file, find_task, load_split
+from posenc_jax.errors import UserError
+from posenc_jax.evaluation.batches import make_buckets
+from posenc_jax.evaluation.finetune import Job, Protocol, default_learning_rate, fine_tune, make_objective
+from posenc_jax.evaluation.pretrained import Pretrained, load_pretrained, restore_encoder
+from posenc_jax.evaluation.tables import write_report
+from posenc_jax.parallel.mesh import check_batch, make_mesh
+from posenc_jax.training.state import abstract_state
+from posenc_jax.training.trackers import Terminal
+
+SCORES_FILE = Path("glue") / "scores.json"
+FROM_SCRATCH = "from scratch"
+
+Record = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A task with both its splits, and a digest of its files."""
+
+    spec: TaskSpec
+    train: Examples
+    dev: Examples
+    data: str
+
+
+def run_glue(
+    workdir: str | Path,
+    data: str | Path,
+    names: Sequence[str],
+    *,
+    seeds: int = 1,
+    epochs: int = 3,
+    batch_size: int = 32,
+    learning_rate: float | None = None,
+    from_scratch: bool = False,
+) -> list[Record]:
+    """Scores the encoder of `workdir` on the tasks `names` under `data`, seeds 0, 1, ... each; returns their records.
+
+    Writes WORKDIR/glue/scores.json after each job and WORKDIR/report.md at the end. `from_scratch` starts from fresh
+    weights instead: what pre-training must beat. Raises `UserError` or `UsageError` before any training for whatever
+    is wrong with the workdir or the files.
+    """
+    pretrained = load_pretrained(workdir)
+    tasks = [load_task(data, name) for name in names]
+    records = read_scores(pretrained.workdir)
+    mesh = make_mesh(MeshConfig())
+    check_batch(batch_size, 1, mesh)
+    rate = default_learning_rate(pretrained.model) if learning_rate is None else learning_rate
+    protocol = Protocol(learning_rate=rate, epochs=epochs, batch_size=batch_size)
+    encoder, start = None, FROM_SCRATCH
+    if not from_scratch:
+        target = abstract_state(make_objective(tasks[0].spec, pretrained.model), optax.identity(), mesh).params
+        encoder, start = restore_encoder(pretrained.workdir, target["encoder"])
+    mine = []
+    for task in tasks:
+        identity = {"task": task.spec.name, "start": start, **dataclasses.asdict(protocol), "data": task.data}
+        job = None
+        for seed in range(seeds):
+            record = _find(records, {**identity, "seed": seed})
+            if record is None:
+                job = job or make_job(task, pretrained, protocol, mesh)
+                record = {**identity, "seed": seed, **_run(job, encoder, seed)}
+                records.append(record)
+                write_scores(pretrained.workdir, records)
+            mine.append(record)
+    write_report(pretrained.workdir, records)
+    return mine
+
+
+def load_task(data: str | Path, name: str) -> Task:
+    """Reads both splits of a task. Raises `UsageError` for an unknown name, `UserError` for missing or bad files."""
+    spec = find_task(name)
+    digest = hashlib.sha256()
+    for split in ("train", "dev"):
+        digest.update(find_file(data, spec, split).read_bytes())
+    return Task(spec, load_split(data, spec, "train"), load_split(data, spec, "dev"), digest.hexdigest()[:12])
+
+
+def make_job(task: Task, pretrained: Pretrained, protocol: Protocol, mesh: Any) -> Job:
+    """Tokenizes the task once for all its seeds."""
+    buckets = [make_buckets(split, pretrained.tokenizer, pretrained.length) for split in (task.train, task.dev)]
+    return Job(task.spec, protocol, mesh, make_objective(task.spec, pretrained.model), *buckets)
+
+
+def _run(job: Job, encoder: Any, seed: int) -> Record:
+    slots = sum(bucket.tokens_NxL.size for bucket in job.train)
+    tokens_per_step = slots * job.protocol.epochs // job.steps
+    terminal = Terminal(job.steps, 0, f"{job.task.name} seed {seed}", tokens_per_step)
+
+    def on_log(step: int, values: dict[str, float]) -> None:
+        terminal.write("train", step, {**values, "tokens_per_second": tokens_per_step / values["seconds"]})
+
+    try:
+        result = fine_tune(job, encoder, seed, on_step=terminal.advance, on_log=on_log)
+        metric, majority = job.task.metrics[0], result.pop("majority")
+        record = {"metric": metric, "split": "dev", **result, "majority": majority[metric], "majorities": majority}
+        terminal.say(
+            f"{job.task.name} seed {seed}  {metric} {100 * record['score']:.2f} on {record['rows']} dev rows "
+            f"(majority {100 * record['majority']:.2f}), {record['seconds']:.0f} s"
+        )
+        return record
+    finally:
+        terminal.close()
+
+
+def _find(records: Sequence[Record], wanted: Record) -> Record | None:
+    return next((record for record in records if wanted.items() <= _plain(record).items()), None)
+
+
+def _plain(record: Record) -> Record:
+    return {name: value for name, value in record.items() if isinstance(value, str | int | float)}
+
+
+def read_scores(workdir: str | Path) -> list[Record]:
+    """All records of a workdir; none where nothing was scored. Raises `UserError` for a damaged file."""
+    path = Path(workdir) / SCORES_FILE
+    if not path.exists():
+        return []
+    try:
+        records = json.loads(path.read_text("utf-8"))
+        if not all(isinstance(record, dict) and "task" in record and "seed" in record for record in records):
+            raise ValueError("not a list of records")
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{path} is damaged ({error}); move it away and run `glue` again") from error
+    return records
+
+
+def write_scores(workdir: Path, records: Sequence[Record]) -> None:
+    """Writes all records whole or not at all."""
+    path = workdir / SCORES_FILE
+    path.parent.mkdir(exist_ok=True)
+    write_whole(path, json.dumps(list(records), indent=1) + "\n")

@@ -1,0 +1,68 @@
+"""A pre-trained encoder out of a workdir, and the tokenizer it was trained with."""
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from posenc_jax.config import ModelConfig
+from posenc_jax.data.rows import INFO_FILE, TOKENIZER_FILE
+from posenc_jax.data.tokenizer import Tokenizer
+from posenc_jax.errors import UserError
+from posenc_jax.training.checkpoint import FOLDER, restore_params
+from posenc_jax.training.workdir import read_config
+
+
+@dataclasses.dataclass(frozen=True)
+class Pretrained:
+    """What fine-tuning needs of a run, but for the weights."""
+
+    workdir: Path
+    model: ModelConfig
+    """With the vocabulary size of the run."""
+    tokenizer: Tokenizer
+    length: int
+    """Slots of the rows it was trained on: places beyond were never trained."""
+
+
+def load_pretrained(workdir: str | Path) -> Pretrained:
+    """Reads config, tokenizer and row length of a workdir; no weights.
+
+    Raises `UserError` for a folder that is no workdir, and when the tokenizer is not the one of the training rows.
+    """
+    workdir = Path(workdir)
+    if not workdir.is_dir():
+        raise UserError(f"there is no folder {workdir}; `python -m posenc_jax pretrain --workdir {workdir}` makes it")
+    model = read_config(workdir).model
+    tokenizer = Tokenizer.load(workdir / TOKENIZER_FILE)
+    try:
+        rows = json.loads((workdir / INFO_FILE).read_text("utf-8"))
+        sha256, length = rows["tokenizer_sha256"], int(rows["length"])
+    except FileNotFoundError:
+        raise UserError(f"{workdir} has no {INFO_FILE}; copy it from the rows this run was trained on") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{workdir / INFO_FILE} is damaged ({error}); copy it from the rows of this run") from error
+    if tokenizer.sha256 != sha256:
+        raise UserError(
+            f"tokenizer swapped: {workdir / TOKENIZER_FILE} is not the one this run was trained with (sha256 "
+            f"{tokenizer.sha256[:12]}, {INFO_FILE} says {sha256[:12]}); copy {TOKENIZER_FILE} from the run's rows"
+        )
+    model = dataclasses.replace(model, vocab_size=model.vocab_size or tokenizer.vocab_size)
+    return Pretrained(workdir, model, tokenizer, length)
+
+
+def restore_encoder(workdir: Path, target: Any) -> tuple[Any, str]:
+    """Weights of the newest checkpoint into `target`'s shapes and shardings, and what they are called.
+
+    The name holds the step and the weights' own digest, so that scores of one encoder are not taken for another's.
+    """
+    encoder = restore_params(workdir, {"encoder": target})["encoder"]
+    digest = hashlib.sha256()
+    for leaf in jax.tree.leaves(encoder):
+        digest.update(np.asarray(leaf).tobytes())
+    steps = [int(path.name) for path in (workdir / FOLDER).iterdir() if path.name.isdigit()]
+    return encoder, f"step {max(steps)} ({digest.hexdigest()[:8]})"
