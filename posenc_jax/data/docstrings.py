@@ -31,7 +31,7 @@ PACKAGES = (
 
 MAX_FILE_BYTES = 1_000_000  # above it: generated tables
 MIN_WORDS = 8  # of a paragraph
-_NO_PROSE = {"tests", "test", "testing", "__pycache__", "site-packages", "dist-packages", "_vendor", "vendored", "idlelib"}
+_NO_PROSE = frozenset("tests test testing __pycache__ site-packages dist-packages _vendor vendored idlelib".split())
 
 
 def docstring_documents(packages: tuple[str, ...] = ()) -> Iterator[str]:
@@ -181,7 +181,7 @@ def prose(docstring: str) -> Iterator[str]:
 
 
 def _is_english(text: str) -> bool:
-    """At least `MIN_WORDS` words, nearly all letters, a good share of them the small words that hold sentences together."""
+    """At least `MIN_WORDS` words, most of letters alone, a fifth the small words that hold sentences together."""
     words = text.split()
     if len(words) < MIN_WORDS or text[-1] not in ".!?:;)\"'":
         return False

@@ -1,4 +1,4 @@
-"""What becomes of each document: the first pass of `prepare` over the source, and the blocks the second one is cut into.
+"""What becomes of each document: the first pass of `prepare` over the source, and the blocks of the second.
 
 Both are functions of the corpus alone: which documents are held out, what is a duplicate, where a block ends.
 """
@@ -70,7 +70,7 @@ def scan(source: str | Sequence[str], holdout: float, report: Progress) -> tuple
 
 
 def _roles(hashes_D: np.ndarray, holdout: float) -> np.ndarray:
-    """uint8 [documents]: later duplicates dropped, every 1/holdout-th of the others held out, at least one where there are two."""
+    """uint8 [documents]: later duplicates dropped, every 1/holdout-th of the rest held out, at least one of two."""
     _, first = np.unique(hashes_D, return_index=True)
     kept = np.sort(first)
     roles = np.full(len(hashes_D), DROPPED, np.uint8)
@@ -88,7 +88,7 @@ def block_characters(characters: int) -> int:
 
 
 def blocks(source: str | Sequence[str], plan: Plan, size: int) -> Iterator[tuple[str, int, list[str]]]:
-    """(split, number, texts), each of at least `size` characters but the last of a split, in the order of the source."""
+    """(split, number, texts), of at least `size` characters but for the last of a split, in the order of the source."""
     texts: dict[str, list[str]] = {split: [] for split in SPLITS}
     sizes: Counter = Counter()
     numbers: Counter = Counter()
@@ -119,7 +119,8 @@ def _split(source: str | Sequence[str], plan: Plan) -> Iterator[tuple[str, str]]
         else:
             yield SPLITS[plan.roles[number]], text
     if number + 1 != len(plan.roles):
-        raise UserError(f"the text of {' '.join(source_list(source))} changed while it was read; prepare into a new folder")
+        text = " ".join(source_list(source))
+        raise UserError(f"the text of {text} changed while it was read; prepare into a new folder")
 
 
 def _cut_tail(text: str) -> tuple[str, str]:

@@ -1,12 +1,11 @@
 """Text to tokenizer and packed rows: `prepare`, in two passes over the source.
 
 The first pass counts documents, finds duplicates and trains the tokenizer on a sample. The second cuts the documents
-into blocks, and worker processes make one shard of each. Blocks depend on the corpus alone, so the folder's bytes do not
-depend on the number of workers; what is finished is noted in OUT/unfinished, and the same call goes on from there.
+into blocks, and worker processes make one shard of each. Blocks depend on the corpus alone, so the folder's bytes do
+not depend on the number of workers; what is finished is noted in OUT/unfinished, and the same call goes on from there.
 """
 
 import contextlib
-import dataclasses
 import fcntl
 import hashlib
 import json
@@ -24,8 +23,17 @@ import numpy as np
 from posenc_jax.data.packing import PACKINGS
 from posenc_jax.data.plan import Plan, block_characters, blocks, scan
 from posenc_jax.data.progress import Progress
-from posenc_jax.data.rows import INFO_FILE, SPLITS, TOKENIZER_FILE, RowsInfo, Shard, SplitInfo
-from posenc_jax.data.rows import read_rows_info, write_rows_info, write_whole
+from posenc_jax.data.rows import (
+    INFO_FILE,
+    SPLITS,
+    TOKENIZER_FILE,
+    RowsInfo,
+    Shard,
+    SplitInfo,
+    read_rows_info,
+    write_rows_info,
+    write_whole,
+)  # fmt: skip
 from posenc_jax.data.shards import ShardJob, ShardMaker, read_note, start_worker, work
 from posenc_jax.data.sources import source_identity, source_list, words_of_packages
 from posenc_jax.data.tokenizer import Tokenizer, train_tokenizer

@@ -40,9 +40,11 @@ def decode_row(record: bytes, length: int) -> dict[str, np.ndarray]:
     documents = int(numbers[0]) if len(numbers) else -1
     lengths, tokens = numbers[1 : documents + 1], numbers[documents + 1 :]
     if documents < 0 or len(lengths) != documents or lengths.sum() != len(tokens):
-        raise UserError("a record is not a packed row: the shard is damaged or was not written by `prepare`; make it again")
+        raise UserError("a record is not a packed row: its shard is damaged or was not written by `prepare`")
     if len(tokens) > length:
-        raise UserError(f"a row has {len(tokens)} tokens and does not fit length {length}; ask for the length it was packed to")
+        raise UserError(
+            f"a row of {len(tokens)} tokens does not fit length {length}; ask for the length it was packed to"
+        )
     row = {name: np.zeros(length, np.int32) for name in ("tokens", "segments", "positions")}
     starts = np.cumsum(lengths) - lengths
     row["tokens"][: len(tokens)] = tokens
@@ -95,7 +97,7 @@ class RowsInfo:
 
 
 def read_rows_info(path: str | Path) -> RowsInfo:
-    """The table of contents of a folder written by `prepare`; every file it names is there and the tokenizer is its own.
+    """The table of contents of a folder written by `prepare`, all of whose files are there and its tokenizer its own.
 
     Raises `UserError` with the mend for a folder that is missing, unfinished, damaged, or whose tokenizer was swapped.
     """
@@ -169,5 +171,5 @@ def _check_files(info: RowsInfo) -> None:
     if found != info.tokenizer_sha256:
         raise UserError(
             f"{info.tokenizer_path} is not the tokenizer these rows were made with (sha256 {found[:12]}, "
-            f"{INFO_FILE} says {info.tokenizer_sha256[:12]}); put the right file back or run `prepare` into a new folder"
+            f"{INFO_FILE} says {info.tokenizer_sha256[:12]}); put that back or prepare into a new folder"
         )

@@ -23,7 +23,9 @@ _SENTENCE_STARTS = frozenset(
 
 # The end of a sentence: its marks, closing quotes, then white space and what may start the next one.
 # A run of marks is tried from its start only: text that is nothing but marks must not take quadratic time.
-_CANDIDATE = re.compile(r"""(?<![.!?…])[.!?…]++["'”’»)\]]*+\s++(?=["'“‘«(\[—-]*+[A-Z0-9À-ÖØ-ÞΑ-ΩА-Я])|[。！？]+[」』”’]*""")
+_CANDIDATE = re.compile(
+    r"""(?<![.!?…])[.!?…]++["'”’»)\]]*+\s++(?=["'“‘«(\[—-]*+[A-Z0-9À-ÖØ-ÞΑ-ΩА-Я])|[。！？]+[」』”’]*"""
+)
 _LONGEST_WORD = 24  # characters looked at before a full stop
 _WORD_BREAK = re.compile(r"""[\s"'“‘«(\[—]""")
 _NEXT_WORD = re.compile(r"\W*(\w+)")

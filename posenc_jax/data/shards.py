@@ -56,15 +56,15 @@ class ShardMaker:
 
     def __call__(self, job: ShardJob) -> dict[str, Any]:
         """Writes the shard and its note; returns the note. Raises `UserError` when the disk does not take them."""
-        part = job.file.with_name(job.file.name + ".part")
+        part = job.state / (job.file.name + ".part")
         try:
             note = self._write(part, job.texts, histogram=job.split == "validation")
             note |= {"split": job.split, "file": job.file.name, "bytes": part.stat().st_size}
             os.replace(part, job.file)
             write_whole(job.note, json.dumps(note))
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # the ArrayRecord writer tells of a full disk by a RuntimeError
             part.unlink(missing_ok=True)
-            raise UserError(f"cannot write {error.filename or job.file}: {error.strerror or error}") from error
+            raise UserError(f"cannot write {job.file}: {getattr(error, 'strerror', None) or error}") from error
         return note
 
     def _write(self, part: Path, texts: list[str], histogram: bool) -> dict[str, Any]:
@@ -74,13 +74,14 @@ class ShardMaker:
         counts = np.zeros(self.tokenizer.vocab_size, np.int64)
         writer = array_record_module.ArrayRecordWriter(str(part), "group_size:1")
         for row, lengths in PACKINGS[self.packing](self._documents(texts, counts), self.length):
-            _written(writer.write(encode_row(row, lengths)), part)
+            writer.write(encode_row(row, lengths))
             rows += 1
             tokens += len(row)
         writer.close()
         flush_to_disk(part)
         reader = array_record_module.ArrayRecordReader(str(part))
-        _written(reader.num_records() == rows, part)
+        if reader.num_records() != rows:
+            raise RuntimeError(f"{reader.num_records()} of {rows} rows could be read back")
         reader.close()
         note = {
             "documents": len(texts),
@@ -124,11 +125,6 @@ def flush_to_disk(file: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _written(done: Any, part: Path) -> None:
-    if done is False:
-        raise OSError(0, "the records were not written, the disk may be full", str(part))
 
 
 # ---- in a worker process ------------------------------------------------------------------------------------------

@@ -10,21 +10,18 @@ What is wrong with a file is told by file and line; what is normal to leave out 
 """
 
 import glob
-import gzip
-import io
 import json
 import os
 import re
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from posenc_jax.data.textfiles import numbered_lines
 from posenc_jax.errors import UsageError, UserError
 
 KINDS = ("docstrings", "text", "jsonl", "tfds")
-MAX_LINE_BYTES = 10_000_000
 MAX_TEXT_DOCUMENT = 10_000_000  # characters; a longer `text:` document is carried on as another, so memory is bounded
 MIN_WORDS = 5
 TOO_SHORT = f"documents of fewer than {MIN_WORDS} words"
@@ -67,7 +64,8 @@ def source_identity(source: str | Sequence[str]) -> dict[str, str]:
             case "docstrings":
                 from posenc_jax.data.docstrings import installed
 
-                identity |= {f"docstrings:{package}": version for package, version in installed(_packages(place)).items()}
+                versions = installed(_packages(place))
+                identity |= {f"docstrings:{package}": version for package, version in versions.items()}
             case "tfds":
                 info = _tfds_builder(place).info
                 identity[name] = f"{info.full_name} {info.splits.total_num_examples}"
@@ -149,59 +147,10 @@ def _files(kind: str, place: str) -> list[Path]:
     return sorted(files)
 
 
-def _open(file: Path) -> IO[bytes]:
-    if file.suffix == ".gz":
-        return gzip.open(file, "rb")
-    if file.suffix == ".zst":
-        import zstandard
-
-        reader = zstandard.ZstdDecompressor().stream_reader(open(file, "rb"), read_across_frames=True, closefd=True)
-        return io.BufferedReader(reader, 1 << 20)
-    return open(file, "rb")
-
-
-def _lines(file: Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines without their ends. Raises `UserError` for what is no UTF-8 text, by line."""
-    number = 0
-    with _open(file) as stream:
-        while True:
-            number += 1
-            try:
-                line = stream.readline(MAX_LINE_BYTES + 1)
-            except (OSError, EOFError, zlib.error) as error:
-                raise UserError(f"{file} cannot be read at line {number}: {error}") from error
-            except Exception as error:
-                if type(error).__name__ != "ZstdError":
-                    raise
-                raise UserError(f"{file} cannot be unpacked at line {number}: {error}") from error
-            if not line:
-                return
-            yield number, _decode(line, file, number)
-
-
-def _decode(line: bytes, file: Path, number: int) -> str:
-    if len(line) > MAX_LINE_BYTES:
-        raise UserError(
-            f"{file}, line {number} is longer than {MAX_LINE_BYTES // 1_000_000} MB; "
-            "break it into documents, one a line (jsonl:) or with blank lines between (text:)"
-        )
-    if number == 1:
-        line = line.removeprefix(b"\xef\xbb\xbf")
-    if b"\0" in line:
-        raise UserError(f"{file}, line {number} holds a zero byte: it is a binary file or UTF-16, not UTF-8 text")
-    try:
-        return line.decode("utf-8").rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"{file}, line {number} is not UTF-8 (byte 0x{line[error.start]:02x} at column {error.start + 1}); "
-            "if it is Latin-1, convert it: iconv -f LATIN1 -t UTF-8"
-        ) from error
-
-
 def _text_documents(file: Path) -> Iterator[str]:
     lines: list[str] = []
     size = 0
-    for _, line in _lines(file):
+    for _, line in numbered_lines(file):
         if not line.strip() or size > MAX_TEXT_DOCUMENT:
             if lines:
                 yield "\n".join(lines)
@@ -214,7 +163,7 @@ def _text_documents(file: Path) -> Iterator[str]:
 
 
 def _jsonl_documents(file: Path, key: str) -> Iterator[str]:
-    for number, line in _lines(file):
+    for number, line in numbered_lines(file):
         if not line.strip():
             continue
         try:
@@ -224,7 +173,8 @@ def _jsonl_documents(file: Path, key: str) -> Iterator[str]:
         if not isinstance(record, dict):
             raise UserError(f"{file}, line {number} is not a JSON object but {type(record).__name__}")
         if key not in record:
-            raise UserError(f"{file}, line {number} has no key {key!r} but {', '.join(map(repr, record))}; name one: jsonl:{file}#KEY")
+            keys = ", ".join(map(repr, record))
+            raise UserError(f"{file}, line {number} has no key {key!r} but {keys}; name one: jsonl:{file}#KEY")
         yield _as_text(record[key], f"{file}, line {number}, key {key!r}")
 
 
@@ -253,7 +203,8 @@ def _tfds_builder(place: str) -> Any:
         return tfds.builder(matched["name"], data_dir=folder, try_gcs=False)
     except Exception as error:  # tfds has a class of error for each way not to find a dataset
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UserError(f"there is no dataset {matched['name']!r} in {folder or '~/tensorflow_datasets'}: {reason}") from error
+        where = folder or "~/tensorflow_datasets"
+        raise UserError(f"there is no dataset {matched['name']!r} in {where}: {reason}") from error
 
 
 def _tfds_documents(place: str, key: str) -> Iterator[str]:
@@ -265,8 +216,8 @@ def _tfds_documents(place: str, key: str) -> Iterator[str]:
         rows = builder.as_data_source(split=split)
     except Exception as error:
         raise UserError(
-            f"tfds:{place} cannot be read: {str(error).strip().splitlines()[0]}; it must be prepared in ArrayRecord format "
-            f"(tfds build {matched['name']} --file_format=array_record) in $TFDS_DATA_DIR"
+            f"tfds:{place} cannot be read: {str(error).strip().splitlines()[0]}; it must lie in $TFDS_DATA_DIR in "
+            f"ArrayRecord format (tfds build {matched['name']} --file_format=array_record)"
         ) from error
     for number in range(len(rows)):
         yield _as_text(rows[number][key], f"tfds:{place}, example {number}, feature {key!r}")

@@ -138,7 +138,8 @@ def _training_error(message: str, vocab_size: int) -> UserError:
         )
     if found := re.search(r"required_chars\. \d+ vs (\d+)", message):
         return UsageError(
-            f"a vocabulary of {vocab_size} is smaller than the text's characters and the special pieces; the least is {found[1]}"
+            f"a vocabulary of {vocab_size} cannot hold the text's characters and the special pieces; "
+            f"the least is {found[1]}"
         )
     if "sentences_.empty()" in message:
         return UserError("the text has no sentence to train a tokenizer on")
