@@ -157,6 +157,7 @@ _MARKUP = [
     (re.compile(r"<?https?://\S+"), ""),
     (re.compile(r"`+([^`]*)`+_{0,2}"), r"\1"),
     (re.compile(r"(?<!\w)(\*{1,2}|_{1,2}(?=[a-z ]+_))([^*_\n]+?)\1(?!\w)"), r"\2"),
+    (re.compile(r"::$"), ":"),
     (re.compile(r"\s+"), " "),
 ]
 

@@ -82,6 +82,7 @@ def prepare(
     if (out / INFO_FILE).exists():
         info = read_rows_info(out)
         _refuse_other_settings(info.settings, settings, out)
+        shutil.rmtree(out / "unfinished", ignore_errors=True)  # of a run killed in its last moment
         return info
     with _unfinished(out, settings) as state:
         plan, model = _first_pass(source, out, state, settings, given, report)
@@ -128,8 +129,6 @@ def _unfinished(out: Path, settings: dict[str, Any]) -> Iterator[Path]:
             if (state / "settings.json").is_file():
                 begun = json.loads((state / "settings.json").read_text("utf-8"))
                 _refuse_other_settings(begun, settings, out)
-            else:
-                write_whole(state / "settings.json", json.dumps(settings))
             yield state
     except BlockingIOError as error:
         raise UserError(f"another `prepare` is writing to {out}") from error
@@ -166,6 +165,7 @@ def _first_pass(
         model = train_tokenizer(
             sample, model_file, settings["vocab_size"], settings["tokenizer"], settings["lowercase"]
         )
+    write_whole(state / "settings.json", json.dumps(settings))  # from here on the folder is theirs
     plan.save(plan_file)
     return plan, model
 
@@ -175,9 +175,11 @@ def _notes(
 ) -> list[dict[str, Any]]:
     """Makes the shards that are not yet made; the notes of all. At most two blocks a worker are in memory."""
     notes: list[dict[str, Any]] = []
+    done = 0
     for note in _make_here(jobs, maker) if workers == 1 else _make_in_workers(jobs, maker, workers):
         notes.append(note)
-        report("tokenizing and packing", sum(note["characters"] for note in notes), characters)
+        done += note["characters"]
+        report("tokenizing and packing", done, characters)
     return notes
 
 

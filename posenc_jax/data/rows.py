@@ -43,7 +43,7 @@ def decode_row(record: bytes, length: int) -> dict[str, np.ndarray]:
         raise UserError("a record is not a packed row: its shard is damaged or was not written by `prepare`")
     if len(tokens) > length:
         raise UserError(
-            f"a row of {len(tokens)} tokens does not fit length {length}; ask for the length it was packed to"
+            f"a row of {len(tokens)} tokens does not fit length {length}; give the length it has"
         )
     row = {name: np.zeros(length, np.int32) for name in ("tokens", "segments", "positions")}
     starts = np.cumsum(lengths) - lengths

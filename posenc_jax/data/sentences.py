@@ -29,7 +29,7 @@ _CANDIDATE = re.compile(
 _LONGEST_WORD = 24  # characters looked at before a full stop
 _WORD_BREAK = re.compile(r"""[\s"'“‘«(\[—]""")
 _NEXT_WORD = re.compile(r"\W*(\w+)")
-_INITIALS = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]")
+_INITIALS = re.compile(r"(?:[A-ZÀ-ÖØ-Þ]\.)*[A-ZÀ-ÖØ-Þ]")
 
 _ENDED = tuple(".!?…:;\"'”’»)]。！？」』")
 _WRAPPED_LINE = 50  # a line this long without an end mark was broken to fit a page; shorter ones are headings
@@ -59,10 +59,10 @@ def _split_line(line: str) -> Iterator[str]:
     start = 0
     for mark in _CANDIDATE.finditer(line):
         if _ends_sentence(line, start, mark):
-            yield line[start : mark.end()].rstrip()
+            yield line[start : mark.end()].strip()
             start = mark.end()
-    if start < len(line):
-        yield line[start:]
+    if rest := line[start:].strip():
+        yield rest
 
 
 def _ends_sentence(line: str, start: int, mark: re.Match) -> bool:
