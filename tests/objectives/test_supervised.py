@@ -6,12 +6,8 @@ import jax
 import numpy as np
 from flax import linen as nn
 
-from posenc_jax.config import MeshConfig, ModelConfig, OptimizerConfig, PositionConfig
+from posenc_jax.config import ModelConfig, PositionConfig
 from posenc_jax.objectives.supervised import Supervised
-from posenc_jax.parallel.mesh import make_mesh, put_batch
-from posenc_jax.training.optimizer import make_optimizer
-from posenc_jax.training.state import create_state
-from posenc_jax.training.step import make_train_step
 
 MODEL = ModelConfig(
     layers=1, width=16, heads=2, feed_forward_width=32, vocab_size=50, positions=PositionConfig(max_length=16), dropout=0.1
@@ -97,13 +93,3 @@ def test_dropout_is_the_seed_s_own():
     params = parameters(objective)
     first, again, other = (loss(objective, params, batch(seed=seed), True)[0] for seed in (0, 0, 1))
     assert first == again != other
-
-
-def test_one_compilation_serves_all_seeds_of_a_shape():
-    objective, mesh = Supervised(MODEL, 2), make_mesh(MeshConfig())
-    optimizer = make_optimizer(OptimizerConfig(), 10, 1)
-    step, state = make_train_step(objective, optimizer, mesh), create_state(objective, optimizer, mesh, 0)
-    for seed in range(3):
-        state, metrics = step(state, put_batch(batch(6 * jax.device_count(), seed=seed), mesh))
-        assert np.isfinite(metrics["loss"])
-    assert step._cache_size() == 1
