@@ -104,6 +104,7 @@ def site(tmp_path, monkeypatch):
 
             It goes on in another paragraph, which is as good as the first of them.'''}
             """,
+        "short.py": '"""This is one sentence, and a module that says no more is not read."""\n',
         "tests/test_a.py": '"""This is the documentation of a test, and it is not to be read at all."""\n',
         "template.py": '"""This is no Python of any version, so it is passed without a word."""\n{{ name }} = = 1\n',
         "data.bin": "",
