@@ -24,6 +24,10 @@ from posenc_jax.training.state import create_state
 from posenc_jax.training.step import make_train_step
 
 
+LOGS = 5
+"""Lines of progress a job."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Protocol:
     """How to fine-tune. What is not here is tupe.md section 3: AdamW (0.9, 0.999), eps 1e-6, decay 0.01 of all
@@ -94,7 +98,7 @@ def fine_tune(
             job.train_step,
             (put_batch(batch, job.mesh) for batch in batches),
             total_steps=job.steps,
-            every=Every(log=max(1, job.steps // 5)),
+            every=Every(log=-(-job.steps // LOGS)),
             on_step=on_step,
             on_log=on_log,
         )

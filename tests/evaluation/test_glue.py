@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import optax
 import pytest
+from jax.sharding import Mesh
 
 from posenc_jax.config import Config, MeshConfig, ModelConfig, PositionConfig, config_to_dict
 from posenc_jax.data.tokenizer import train_tokenizer
@@ -18,7 +19,7 @@ from posenc_jax.evaluation.finetune import Protocol, fine_tune, make_objective, 
 from posenc_jax.evaluation.glue import load_task, make_job, read_scores, run_glue
 from posenc_jax.evaluation.pretrained import load_pretrained, restore_encoder
 from posenc_jax.objectives.mlm import Mlm
-from posenc_jax.parallel.mesh import make_mesh
+from posenc_jax.parallel.mesh import AXES, make_mesh
 from posenc_jax.training.checkpoint import Checkpoints
 from posenc_jax.training.state import abstract_state, create_state
 
@@ -109,11 +110,17 @@ def test_a_task_is_trained_scored_and_written_down(workdir, data):
 
 @pytest.fixture(scope="module")
 def job(original, data):
-    return make_job(load_task(data, "STS-B"), load_pretrained(original[0]), Protocol(1e-2, 1, 8), make_mesh(MeshConfig()))
+    mesh = Mesh(np.array(jax.devices()[:1]).reshape(1, 1, 1), AXES)
+    return make_job(load_task(data, "STS-B"), load_pretrained(original[0]), Protocol(1e-2, 1, 8), mesh)
 
 
-def test_seeds_differ_and_share_one_compiled_step(job, original):
-    results = [fine_tune(job, original[1], seed) for seed in (0, 1)]
+@pytest.fixture(scope="module")
+def encoder(job, original):
+    return restore_encoder(original[0], abstract_state(job.objective, job.optimizer, job.mesh).params["encoder"])[0]
+
+
+def test_seeds_differ_and_share_one_compiled_step(job, encoder):
+    results = [fine_tune(job, encoder, seed) for seed in (0, 1)]
     assert results[0]["score"] != results[1]["score"]
     assert set(results[0]["metrics"]) == {"pearson", "spearman"} and results[0]["majority"]["pearson"] == 0
     assert job.train_step._cache_size() == len(job.train) == 1
@@ -127,8 +134,8 @@ def test_the_whole_dev_set_is_scored_whatever_the_batch_size(job):
     np.testing.assert_allclose(*answers, rtol=1e-5)
 
 
-def test_a_run_that_diverges_scores_zero_and_says_so(job, original):
-    broken = jax.tree.map(lambda leaf: leaf * np.nan, original[1])
+def test_a_run_that_diverges_scores_zero_and_says_so(job, encoder):
+    broken = jax.tree.map(lambda leaf: leaf * np.nan, encoder)
     result = fine_tune(job, broken, 0)
     assert result["score"] == 0.0
     assert any("the loss is not finite at step 1" in note for note in result["notes"])

@@ -7,15 +7,18 @@ neighbours is plain to see, for whoever sees places.
 import math
 import random
 
+import jax
+import numpy as np
 import pytest
+from jax.sharding import Mesh
 
-from posenc_jax.config import MeshConfig, ModelConfig, PositionConfig
+from posenc_jax.config import ModelConfig, PositionConfig
 from posenc_jax.data.probes import write_probes
 from posenc_jax.data.tasks import TASKS, load_split
 from posenc_jax.data.tokenizer import train_tokenizer
 from posenc_jax.evaluation.batches import make_buckets
 from posenc_jax.evaluation.finetune import Job, Protocol, fine_tune, make_objective
-from posenc_jax.parallel.mesh import make_mesh
+from posenc_jax.parallel.mesh import AXES
 
 KINDS = (
     "the a this every",
@@ -61,7 +64,8 @@ def test_the_order_probe_needs_positions(order_probe, scheme):
         attention_dropout=0.0,
     )
     protocol = Protocol(learning_rate=2e-3, epochs=2)
-    job = Job(TASKS["order"], protocol, make_mesh(MeshConfig()), make_objective(TASKS["order"], model), train, dev)
+    mesh = Mesh(np.array(jax.devices()[:1]).reshape(1, 1, 1), AXES)
+    job = Job(TASKS["order"], protocol, mesh, make_objective(TASKS["order"], model), train, dev)
     result = fine_tune(job, None, seed=0)
     assert result["rows"] == DEV_ROWS and result["majority"] == {"accuracy": 0.5}
     three_sigma = 3 * math.sqrt(0.25 / DEV_ROWS)
