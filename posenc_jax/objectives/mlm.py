@@ -6,13 +6,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 from flax import linen as nn
 
 from posenc_jax.config import MlmConfig, ModelConfig
 from posenc_jax.data.masking import mask_tokens
 from posenc_jax.model.encoder import Encoder
 from posenc_jax.model.heads import MlmHead
+from posenc_jax.objectives.cross_entropy import cross_entropy
 from posenc_jax.training.objective import Terms
 
 
@@ -64,8 +64,7 @@ class Mlm:
         logits_BxMxV = self.network.apply(
             {"params": params}, examples, examples["predicted"], train, rngs={"dropout": key}
         )
-        target_BxM, weight_BxM = examples["target"], examples["predicted_weight"]
-        loss_BxM = optax.softmax_cross_entropy_with_integer_labels(logits_BxMxV, target_BxM)
-        right_BxM = (logits_BxMxV.argmax(-1) == target_BxM).astype(jnp.float32)
-        accuracy = ((right_BxM * weight_BxM).sum(), weight_BxM.sum())
+        loss_BxM, is_right_BxM = cross_entropy(logits_BxMxV, examples["target"])
+        weight_BxM = examples["predicted_weight"]
+        accuracy = ((is_right_BxM * weight_BxM).sum(), weight_BxM.sum())
         return {"mlm": (loss_BxM * weight_BxM).sum()}, {"accuracy": accuracy}

@@ -1,7 +1,7 @@
 """The mesh of devices, and which axis of an array lies along which of its axes."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -32,17 +32,19 @@ RULES = (
 """Logical axis of a parameter -> mesh axis."""
 
 
-def make_mesh(config: MeshConfig) -> Mesh:
-    """All devices as a mesh of `AXES`. Raises `UsageError` when the sizes do not multiply to their number."""
-    devices = jax.device_count()
+def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """Devices (all of them by default) as a mesh of `AXES`. Raises `UsageError` when the sizes do not multiply to
+    their number."""
+    devices = jax.devices() if devices is None else devices
     fixed = config.fsdp * config.tensor
-    data = devices // fixed if config.data == -1 else config.data
-    if data * fixed != devices or data < 1:
+    data = len(devices) // fixed if config.data == -1 else config.data
+    if data * fixed != len(devices) or data < 1:
         raise UsageError(
             f"mesh.data={config.data} x mesh.fsdp={config.fsdp} x mesh.tensor={config.tensor} does not make the "
-            f"{devices} devices that are here"
+            f"{len(devices)} devices that are here"
         )
-    return jax.make_mesh((data, config.fsdp, config.tensor), AXES, axis_types=(AxisType.Auto,) * len(AXES))
+    sizes = (data, config.fsdp, config.tensor)
+    return jax.make_mesh(sizes, AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices)
 
 
 def check_batch(batch_size: int, accumulate: int, mesh: Mesh) -> None:

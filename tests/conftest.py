@@ -1,0 +1,19 @@
+"""Eight simulated devices, and array mistakes that NumPy forgives are errors."""
+
+import os
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+# Unoptimised machine code: most of a test's time is compilation, and what is tested is the arithmetic.
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
+
+import jax
+import numpy as np
+import pytest
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_numpy_dtype_promotion", "standard")
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
