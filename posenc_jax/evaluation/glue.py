@@ -6,7 +6,6 @@ most the job at work. A record is another's when anything differs that changes a
 
 import dataclasses
 import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,21 +13,17 @@ from typing import Any
 import optax
 
 from posenc_jax.config import MeshConfig
-from posenc_jax.data.rows import write_whole
 from posenc_jax.data.tasks import Examples, TaskSpec, find_file, find_task, load_split
-from posenc_jax.errors import UserError
 from posenc_jax.evaluation.batches import make_buckets
 from posenc_jax.evaluation.finetune import Job, Protocol, default_learning_rate, fine_tune, make_objective
 from posenc_jax.evaluation.pretrained import Pretrained, load_pretrained, restore_encoder
-from posenc_jax.evaluation.tables import write_report
+from posenc_jax.evaluation.report import read_runs, write_report
+from posenc_jax.evaluation.scores import Record, read_scores, write_scores
 from posenc_jax.parallel.mesh import check_batch, make_mesh
 from posenc_jax.training.state import abstract_state
 from posenc_jax.training.trackers import Terminal
 
-SCORES_FILE = Path("glue") / "scores.json"
 FROM_SCRATCH = "from scratch"
-
-Record = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +76,7 @@ def run_glue(
                 records.append(record)
                 write_scores(pretrained.workdir, records)
             mine.append(record)
-    write_report(pretrained.workdir, records)
+    write_report(read_runs([pretrained.workdir]), pretrained.workdir)
     return mine
 
 
@@ -127,24 +122,3 @@ def _find(records: Sequence[Record], wanted: Record) -> Record | None:
 
 def _plain(record: Record) -> Record:
     return {name: value for name, value in record.items() if isinstance(value, str | int | float)}
-
-
-def read_scores(workdir: str | Path) -> list[Record]:
-    """All records of a workdir; none where nothing was scored. Raises `UserError` for a damaged file."""
-    path = Path(workdir) / SCORES_FILE
-    if not path.exists():
-        return []
-    try:
-        records = json.loads(path.read_text("utf-8"))
-        if not all(isinstance(record, dict) and "task" in record and "seed" in record for record in records):
-            raise ValueError("not a list of records")
-    except (ValueError, TypeError) as error:
-        raise UserError(f"{path} is damaged ({error}); move it away and run `glue` again") from error
-    return records
-
-
-def write_scores(workdir: Path, records: Sequence[Record]) -> None:
-    """Writes all records whole or not at all."""
-    path = workdir / SCORES_FILE
-    path.parent.mkdir(exist_ok=True)
-    write_whole(path, json.dumps(list(records), indent=1) + "\n")

@@ -1,20 +1,51 @@
-"""Score records as tables that say what a number is: metric, split, seeds and how they were put together."""
+"""Tables that say what a number is: metric, split, seeds and how they were put together."""
 
 import dataclasses
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from posenc_jax.data.rows import write_whole
+from posenc_jax.evaluation.scores import Record
 
 REPORT_FILE = "report.md"
-HEADING = "## Fine-tuning"
-CAPTION = (
-    "Scores x 100 on the whole dev set, last state of each run; with several seeds the median. "
+SCORES_CAPTION = (
+    "Scores x 100 on the whole dev set, last state of each run; with several seeds of the fine-tuning the median. "
     "Majority: the same metric of the most frequent training label."
 )
-COLUMNS = ("task", "metric", "score", "each seed", "majority", "start", "protocol", "dev rows", "seconds")
+SCORE_COLUMNS = ("task", "metric", "score", "each seed", "majority", "start", "protocol", "dev rows", "seconds")
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Cells as text, and a caption that says what they are."""
+
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    numbers: Sequence[str] = ()
+    """Columns set flush right."""
+
+    def markdown(self) -> str:
+        """Caption and table for a file."""
+        marks = ["---:" if name in self.numbers else "---" for name in self.columns]
+        cells = [[cell.replace("|", r"\|") for cell in row] for row in self.rows]
+        lines = ["| " + " | ".join(row) + " |" for row in (self.columns, marks, *cells)]
+        return "\n".join([self.caption, "", *lines])
+
+    def show(self) -> None:
+        """Prints the table on the terminal; where there is none, columns keep their width."""
+        from rich import box, console, table
+
+        out = console.Console()
+        if not out.is_terminal:
+            out = console.Console(width=180)
+        grid = table.Table(caption=self.caption, caption_justify="left", box=box.SIMPLE_HEAD)
+        for name in self.columns:
+            grid.add_column(name, justify="right" if name in self.numbers else "left")
+        for row in self.rows:
+            grid.add_row(*(cell.replace("[", r"\[") for cell in row))
+        out.print(grid)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,9 +73,9 @@ class Line:
         )  # fmt: skip
 
 
-def summarise(records: Sequence[dict[str, Any]]) -> list[Line]:
+def summarise(records: Sequence[Record]) -> list[Line]:
     """One line for each task, start, protocol and data, in the order of their first records."""
-    groups: dict[tuple, list[dict[str, Any]]] = {}
+    groups: dict[tuple, list[Record]] = {}
     for record in records:
         protocol = f"{record['epochs']} epochs x {record['batch_size']}, lr {record['learning_rate']:g}"
         groups.setdefault((record["task"], record["start"], protocol, record["data"]), []).append(record)
@@ -67,41 +98,37 @@ def summarise(records: Sequence[dict[str, Any]]) -> list[Line]:
     return lines
 
 
-def notes(records: Sequence[dict[str, Any]]) -> list[str]:
+def score_table(records_of: Mapping[str, Sequence[Record]]) -> Table:
+    """The scores of one run or of several, a task's lines together; runs are named where there are several."""
+    lines = [(name, line) for name, records in records_of.items() for line in summarise(records)]
+    tasks = list(dict.fromkeys(line.task for _, line in lines))
+    lines.sort(key=lambda pair: tasks.index(pair[1].task))
+    several = len(records_of) > 1
+    return Table(
+        SCORES_CAPTION,
+        (*(["run"] if several else []), *SCORE_COLUMNS),
+        [(*([name] if several else []), *line.cells()) for name, line in lines],
+        numbers=("score", "majority", "dev rows", "seconds"),
+    )
+
+
+def notes(records: Sequence[Record]) -> list[str]:
     """What was out of the ordinary, with the run it concerns."""
     return [f"{record['task']} seed {record['seed']}: {note}" for record in records for note in record["notes"]]
 
 
-def print_table(records: Sequence[dict[str, Any]]) -> None:
-    """The table on the terminal; columns keep their width where there is none."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=160)
-    table = Table(caption=CAPTION, caption_justify="left")
-    for name in COLUMNS:
-        table.add_column(name, justify="right" if name in ("score", "majority", "dev rows", "seconds") else "left")
-    for line in summarise(records):
-        table.add_row(*line.cells())
-    console.print(table)
+def print_table(records: Sequence[Record]) -> None:
+    """Scores and notes of one run on the terminal."""
+    score_table({"": records}).show()
     for note in notes(records):
-        console.print(note, highlight=False, markup=False)
+        print(note)
 
 
-def markdown(records: Sequence[dict[str, Any]]) -> str:
-    """The same table and notes for a file."""
-    rows = [COLUMNS, tuple("---" for _ in COLUMNS), *(line.cells() for line in summarise(records))]
-    table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
-    return "\n\n".join([CAPTION, table, *(f"- {note}" for note in notes(records))])
-
-
-def write_report(workdir: Path, records: Sequence[dict[str, Any]]) -> None:
-    """Puts the table into WORKDIR/report.md, in place of an earlier one; what else the file says stays."""
-    path = workdir / REPORT_FILE
-    before = path.read_text("utf-8") if path.exists() else f"# {workdir.absolute().name}\n"
-    head, _, rest = before.partition(f"{HEADING}\n")
-    after = rest[rest.index("\n## ") + 1 :] if "\n## " in rest else ""
-    parts = [head.rstrip(), f"{HEADING}\n\n{markdown(records)}", after.strip()]
-    write_whole(path, "\n\n".join(part for part in parts if part) + "\n")
+def write_sections(path: Path, sections: Mapping[str, str]) -> None:
+    """Puts "## HEADING" sections into a Markdown file, in place of earlier ones; what else the file says stays."""
+    text = path.read_text("utf-8") if path.exists() else f"# {path.absolute().parent.name}\n"
+    for heading, body in sections.items():
+        head, _, rest = text.partition(f"## {heading}\n")
+        after = rest[rest.index("\n## ") + 1 :] if "\n## " in rest else ""
+        text = "\n\n".join(part for part in (head.rstrip(), f"## {heading}\n\n{body}", after.strip()) if part) + "\n"
+    write_whole(path, text)

@@ -1,6 +1,6 @@
 """Tables say which metric, split, seeds and aggregation a number is."""
 
-from posenc_jax.evaluation.tables import HEADING, markdown, print_table, summarise, write_report
+from posenc_jax.evaluation.tables import print_table, score_table, summarise, write_sections
 
 
 def record(task="CoLA", seed=0, score=0.5, start="step 10 (ab)", notes=()):
@@ -20,17 +20,23 @@ def test_a_line_is_the_median_over_the_seeds_that_differ_in_nothing_else():
 def test_the_table_names_metric_split_and_aggregation(capsys):
     records = [record(seed=0), record(seed=1, notes=["matthews is set to 0: every prediction is 1"])]
     print_table(records)
-    for text in (capsys.readouterr().out, markdown(records)):
+    printed = capsys.readouterr().out
+    assert "every prediction is 1" in printed
+    for text in (printed, score_table({"": records}).markdown()):
         words = " ".join(text.split())
-        for part in ("matthews", "dev set", "median", "Majority", "3 epochs x 32, lr 0.0003", "1043", "every prediction is 1"):
+        for part in ("matthews", "dev set", "median", "Majority", "3 epochs x 32, lr 0.0003", "1043"):
             assert part in words
+
+
+def test_the_lines_of_a_task_stand_together_and_name_their_run():
+    table = score_table({"a": [record("CoLA"), record("RTE")], "b": [record("CoLA"), record("RTE")]})
+    assert [row[:2] for row in table.rows] == [("a", "CoLA"), ("b", "CoLA"), ("a", "RTE"), ("b", "RTE")]
+    assert all(len(row) == len(table.columns) for row in table.rows)
 
 
 def test_the_report_keeps_what_else_it_says(tmp_path):
     path = tmp_path / "report.md"
-    path.write_text(f"# Mine\n\nBefore.\n\n{HEADING}\n\nold table\n\n## After\n\nBehind.\n")
-    write_report(tmp_path, [record()])
-    write_report(tmp_path, [record()])
-    text = path.read_text()
-    assert text.count(HEADING) == 1 and "old table" not in text
-    assert text.index("Before.") < text.index("CoLA") < text.index("## After") < text.index("Behind.")
+    path.write_text("# Mine\n\nBefore.\n\n## Scores\n\nold table\n\n## After\n\nBehind.\n")
+    write_sections(path, {"Scores": "new table"})
+    write_sections(path, {"Scores": "new table"})
+    assert path.read_text() == "# Mine\n\nBefore.\n\n## Scores\n\nnew table\n\n## After\n\nBehind.\n"
