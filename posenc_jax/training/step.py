@@ -41,7 +41,7 @@ def make_train_step(
         else:
             (total, terms), grads = _accumulate(gradient, state.params, examples, dropout_key, accumulate)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-        metrics = {"loss": total, "grad_norm": optax.global_norm(grads), **means(terms)}
+        metrics = {"loss": total, "grad_norm": optax.tree.norm(grads), **means(terms)}
         params = optax.apply_updates(state.params, updates)
         return TrainState(step=state.step + 1, params=params, opt_state=opt_state), metrics
 

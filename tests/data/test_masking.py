@@ -1,0 +1,94 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from posenc_jax.config import MlmConfig
+from posenc_jax.data.masking import mask_tokens, predictions_per_row
+from posenc_jax.data.tokenizer import CLS, MASK, PAD, SEP, SPECIALS
+
+VOCAB = 300
+
+
+def make_rows(rng, batch=400, length=64):
+    tokens = rng.integers(len(SPECIALS), VOCAB, (batch, length)).astype(np.int32)
+    tokens[:, 0], tokens[:, 40] = CLS, SEP
+    tokens[:, 50:] = PAD
+    return tokens
+
+
+def mask(tokens, seed=0, row=None, **settings):
+    row = jnp.arange(len(tokens)) if row is None else row
+    config = MlmConfig(**settings)
+    masked = jax.jit(lambda t, r: mask_tokens(jax.random.key(seed), t, r, VOCAB, config))(tokens, row)
+    return jax.tree.map(np.asarray, masked)
+
+
+def test_specials_and_padding_are_never_predicted_nor_changed(rng):
+    tokens = make_rows(rng)
+    got = mask(tokens)
+    chosen = got["target"][got["predicted_weight"] > 0]
+    assert not np.isin(chosen, [PAD, CLS, SEP, MASK]).any()
+    special = np.isin(tokens, [PAD, CLS, SEP])
+    np.testing.assert_array_equal(got["tokens"][special], tokens[special])
+
+
+def test_targets_are_the_words_that_stood_there_each_once_and_the_rest_is_untouched(rng):
+    tokens = make_rows(rng)
+    got = mask(tokens)
+    np.testing.assert_array_equal(np.take_along_axis(tokens, got["predicted"], 1), got["target"])
+    for row in range(len(tokens)):
+        used = got["predicted"][row][got["predicted_weight"][row] > 0]
+        assert len(set(used)) == len(used)
+        changed = np.flatnonzero(got["tokens"][row] != tokens[row])
+        assert set(changed) <= set(used)
+
+
+def test_shares_are_80_10_10_of_15_percent(rng):
+    tokens = make_rows(rng, batch=3000)
+    got = mask(tokens)
+    used = got["predicted_weight"] > 0
+    candidates = 48
+    assert abs(used.sum(1).mean() - 0.15 * candidates) < 0.05  # floor(0.15 n + U) has that mean exactly
+    assert set(used.sum(1)) == {7, 8}
+    hidden = np.take_along_axis(got["tokens"], got["predicted"], 1)[used]
+    target = got["target"][used]
+    n = len(target)
+    for share, want in [((hidden == MASK).mean(), 0.8), ((hidden == target).mean(), 0.1 + 0.1 / (VOCAB - 5))]:
+        assert abs(share - want) < 4 * np.sqrt(want * (1 - want) / n)
+    random = hidden[(hidden != MASK) & (hidden != target)]
+    assert random.min() == len(SPECIALS) and random.max() == VOCAB - 1
+
+
+def test_every_candidate_is_drawn_equally_often(rng):
+    tokens = make_rows(rng, batch=6000)
+    got = mask(tokens)
+    counts = np.bincount(got["predicted"][got["predicted_weight"] > 0], minlength=64)[np.r_[1:40, 41:50]]
+    want = counts.mean()
+    assert ((counts - want) ** 2 / want).sum() < 48 + 5 * np.sqrt(2 * 48)
+
+
+def test_what_hides_a_row_depends_on_key_and_row_number_only(rng):
+    tokens = make_rows(rng, batch=8)
+    whole = mask(tokens)
+    alone = mask(tokens[5:6], row=jnp.array([5]))
+    for name, value in alone.items():
+        np.testing.assert_array_equal(value[0], whole[name][5])
+    assert (mask(tokens, seed=1)["predicted"] != whole["predicted"]).any()
+    assert (whole["predicted"][0] != whole["predicted"][1]).any()
+
+
+def test_mask_special_lets_cls_and_sep_be_predicted_but_no_padding(rng):
+    got = mask(make_rows(rng, batch=2000), mask_special=True)
+    chosen = got["target"][got["predicted_weight"] > 0]
+    assert np.isin([CLS, SEP], chosen).all() and PAD not in chosen
+
+
+@pytest.mark.parametrize("filled", [0, 1, 2, 3])
+def test_rows_with_few_words_or_none_predict_no_more_than_they_have(filled):
+    tokens = np.zeros((50, 64), np.int32)
+    tokens[:, 1 : 1 + filled] = 9
+    got = mask(tokens, rate=0.5)
+    assert got["predicted_weight"].sum(1).max() <= filled
+    assert got["predicted"].shape == (50, predictions_per_row(64, 0.5))
+    assert filled == 0 or got["predicted_weight"].sum() > 0

@@ -1,0 +1,148 @@
+import dataclasses
+import json
+
+import pytest
+
+from posenc_jax.config import (
+    Config,
+    PositionConfig,
+    config_diff,
+    config_from_dict,
+    config_to_dict,
+    load_config,
+    parse_arg,
+    to_steps,
+)
+from posenc_jax.errors import UsageError
+
+TINY = "configs/tupe.py:tupe_r,tiny"
+
+
+def test_a_config_file_becomes_frozen_typed_dataclasses():
+    config = load_config(TINY)
+    assert config.model.positions == PositionConfig(scheme="tupe+t5", untie_cls=True)
+    assert (config.model.layers, config.model.width) == (2, 128)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.model.width = 3
+    hash(config)
+
+
+@pytest.mark.parametrize("variant", ["bert_a", "bert_r", "tupe_a", "tupe_a_tie_cls", "tupe_r"])
+@pytest.mark.parametrize("size", ["tiny", "small", "base", "large"])
+def test_every_shipped_variant_loads_in_every_size(variant, size):
+    config = load_config(f"configs/tupe.py:{variant},{size},length=64,seed=3")
+    assert config.model.positions.max_length == 64 and config.train.seed == 3
+    assert config_from_dict(json.loads(json.dumps(config_to_dict(config)))) == config
+
+
+def test_both_files_give_the_same_baselines():
+    assert load_config("configs/bert.py:bert_r,small") == load_config("configs/tupe.py:bert_r,small")
+
+
+def test_base_is_the_papers_table_2():
+    config = load_config("configs/tupe.py")
+    optimizer = config.optimizer
+    assert (config.model.layers, config.model.width, config.model.heads) == (12, 768, 12)
+    assert (config.train.steps, config.train.batch_size) == (1_000_000, 256)
+    assert (optimizer.learning_rate, optimizer.b1, optimizer.b2, optimizer.eps) == (1e-4, 0.9, 0.999, 1e-6)
+    assert (optimizer.weight_decay, optimizer.decay_norms_and_biases, optimizer.clip_norm) == (0.01, True, 1.0)
+    assert (config.model.dropout, config.model.attention_dropout, config.model.norm) == (0.1, 0.1, "post")
+    assert to_steps(optimizer.warmup, "w", tokens_per_step=1, steps_per_epoch=1, run=1_000_000) == 10_000
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("train.steps", "1e4", 10_000),
+        ("train.steps", "200", 200),
+        ("train.steps", "3 epochs", "3 epochs"),
+        ("train.batch_size", "6.4e1", 64),
+        ("optimizer.learning_rate", "1", 1.0),
+        ("optimizer.clip_norm", "None", None),
+        ("optimizer.clip_norm", "2", 2.0),
+        ("model.vocab_size", "500", 500),
+        ("model.scan", "false", False),
+        ("model.positions.scheme", "none", "none"),
+        ("data.path", "123", "123"),
+    ],
+)
+def test_overrides_are_read_by_the_fields_type(key, text, value):
+    config = load_config(TINY, {key: text})
+    for name in key.split("."):
+        config = getattr(config, name)
+    assert config == value and type(config) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"train.step": 1}, r"'train.step'; did you mean 'steps'"),
+        ({"modell.width": 1}, r"'modell'; did you mean 'model'"),
+        ({"model.width.x": 1}, r"model.width is one setting"),
+        ({"train.batch_size": "2.5"}, r"train.batch_size='2.5' must be a whole number"),
+        ({"train.batch_size": "many"}, r"train.batch_size='many' must be a whole number"),
+        ({"model.scan": "maybe"}, r"model.scan='maybe' must be true or false"),
+        ({"model.norm": "pots"}, r"model.norm='pots' is not one of 'post', 'pre'; did you mean 'post'"),
+        ({"model.heads": 3}, r"model.width=128 is not divisible by model.heads=3; 129"),
+        ({"model.dropout": 1.0}, r"model.dropout=1.0 must be at least 0 and below 1"),
+        ({"optimizer.learning_rate": 0}, r"optimizer.learning_rate=0.0 must be above 0"),
+        ({"mlm.rate": 1.5}, r"mlm.rate=1.5 must lie between 0 and 1"),
+        ({"train.accumulate": 5}, r"train.batch_size=32 is not divisible by train.accumulate=5"),
+        ({"model.positions.buckets": 30}, r"buckets=30 must be a multiple of 4"),
+        ({"model.positions.max_distance": 8}, r"max_distance=8 must be above"),
+        ({"train.steps": "soon"}, r"train.steps='soon' is not a duration"),
+        ({"train.steps": "1.5"}, r"whole number of steps"),
+        ({"train.seed": -1}, r"train.seed=-1"),
+        ({"mesh.data": 0}, r"mesh.data=0 must be at least 1, or -1"),
+    ],
+)
+def test_a_setting_that_cannot_be_meant_is_refused_by_name(overrides, words):
+    with pytest.raises(UsageError, match=words):
+        load_config(TINY, overrides)
+
+
+def test_a_missing_file_and_an_unknown_variant_name_what_there_is():
+    with pytest.raises(UsageError, match=r"no config file 'nowhere.py'; shipped ones are configs/bert.py, configs/tupe.py"):
+        load_config("nowhere.py")
+    with pytest.raises(UsageError, match=r"no 'tupe_b'; did you mean 'tupe_r'|'tupe_a'"):
+        load_config("configs/tupe.py:tupe_b")
+
+
+def test_a_broken_config_file_is_one_sentence(tmp_path):
+    for text, words in [("x = 1/0", "ZeroDivisionError"), ("x = 1", "no function get_config"), ("def get_config(arg): return {}[1]", "KeyError")]:
+        (tmp_path / "broken.py").write_text(text)
+        with pytest.raises(UsageError, match=words):
+            load_config(str(tmp_path / "broken.py"))
+
+
+def test_a_users_own_file_may_build_on_a_shipped_one(tmp_path):
+    own = "from configs.bert import get_config as base\ndef get_config(arg=''):\n    c = base(arg)\n    c.model.layers = 5\n    return c\n"
+    (tmp_path / "own.py").write_text(own)
+    assert load_config(f"{tmp_path / 'own.py'}:bert_r,tiny").model.layers == 5
+
+
+def test_parse_arg_takes_words_in_any_order():
+    assert parse_arg("big, length=7,b", ["a", "b"], ["small", "big"], ["length"]) == ("b", "big", {"length": 7})
+    assert parse_arg("", ["a", "b"], ["small"]) == ("a", "small", {})
+    with pytest.raises(UsageError, match="takes a, b, small, length="):
+        parse_arg("depth=3", ["a", "b"], ["small"], ["length"])
+
+
+@pytest.mark.parametrize(
+    ("duration", "steps"),
+    [(7, 7), ("7", 7), ("1e3", 1000), ("6 %", 12), ("50%", 100), ("4096 tokens", 4), ("2 epochs", 25), ("0", 0), ("0.001 epochs", 1)],
+)
+def test_durations(duration, steps):
+    assert to_steps(duration, "key", tokens_per_step=1024, steps_per_epoch=12.5, run=200) == steps
+
+
+def test_a_run_cannot_be_a_share_of_itself():
+    with pytest.raises(UsageError, match="share of a run whose length it is"):
+        to_steps("10 %", "train.steps", tokens_per_step=1, steps_per_epoch=1, run=None)
+
+
+def test_the_diff_of_two_configs_names_fields_and_leaves_out_what_changes_no_result():
+    old = load_config(TINY)
+    new = load_config(TINY, {"model.width": 256, "train.log_every": 7, "data.path": "elsewhere"})
+    assert config_diff(old, new) == ["model.width: 128 -> 256"]
+    assert config_diff(Config(), Config()) == []

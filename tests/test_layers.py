@@ -1,0 +1,48 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import erf
+
+from posenc_jax.config import ModelConfig
+from posenc_jax.layers import Dropout, Norm, gelu
+from tests.oracle import layer_norm
+
+
+def test_gelu_is_the_exact_one(rng):
+    x = rng.normal(0, 3, 1000)
+    np.testing.assert_allclose(gelu(jnp.asarray(x, jnp.float32)), 0.5 * x * (1 + erf(x / np.sqrt(2))), atol=2e-6)
+
+
+def test_norm_is_exact_where_the_mean_is_far_from_zero(rng):
+    """The fast variance, E[x^2] - E[x]^2, loses all digits here."""
+    x = rng.normal(1000, 0.1, (4, 64))
+    params = {"scale": rng.normal(size=64), "bias": rng.normal(size=64)}
+    x_float32 = np.asarray(x, np.float32)
+    got = Norm(ModelConfig()).apply({"params": jax.tree.map(jnp.float32, params)}, x_float32)
+    np.testing.assert_allclose(got, layer_norm(x_float32.astype(np.float64), params, 1e-5), atol=5e-3)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+@pytest.mark.parametrize("shape", [(64, 129), (200, 64)])
+def test_dropout_keeps_the_stated_share_and_the_mean(rate, shape):
+    x = jnp.ones(shape)
+    got = np.asarray(Dropout(rate).apply({}, x, True, rngs={"dropout": jax.random.key(0)}))
+    kept = round(256 * (1 - rate)) / 256
+    error = 4 * np.sqrt(kept * (1 - kept) / got.size)
+    assert abs((got > 0).mean() - kept) < error
+    np.testing.assert_allclose(np.unique(got), [0, 1 / kept], rtol=1e-6)
+    columns = (got > 0).mean(0)  # every lane of the shared random word drops
+    assert (columns < 1).all() and (columns > 0).all()
+
+
+def test_dropped_neighbours_are_independent():
+    got = np.asarray(Dropout(0.5).apply({}, jnp.ones((2000, 8)), True, rngs={"dropout": jax.random.key(0)})) > 0
+    correlation = np.corrcoef(got.T.astype(float)) - np.eye(8)
+    assert np.abs(correlation).max() < 5 / np.sqrt(2000)
+
+
+def test_dropout_of_nothing_or_without_training_is_the_identity():
+    x = jnp.arange(8.0)[None]
+    for rate, train in [(0.0, True), (0.9, False)]:
+        np.testing.assert_array_equal(Dropout(rate).apply({}, x, train), x)

@@ -1,0 +1,59 @@
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from posenc_jax.config import OptimizerConfig
+from posenc_jax.training.optimizer import decayed, make_optimizer, make_schedule
+
+
+def test_linear_schedule_is_the_published_one():
+    """tupe.md 2.1: 1e-4 * u / 10,000 up to u = 10,000, then 1e-4 * (1 - (u - 10,000) / 990,000)."""
+    schedule = make_schedule(OptimizerConfig(), 1_000_000, 10_000)
+    for update, want in [(0, 0.0), (1, 1e-8), (5000, 5e-5), (10_000, 1e-4), (505_000, 5e-5), (1_000_000, 0.0)]:
+        np.testing.assert_allclose(schedule(update), want, atol=1e-11)
+
+
+@pytest.mark.parametrize(("name", "middle", "end"), [("linear", 0.5, 0), ("cosine", 0.5, 0), ("constant", 1, 1)])
+@pytest.mark.parametrize("warmup", [0, 10])
+def test_schedules_meet_the_peak_and_the_end(name, middle, end, warmup):
+    schedule = make_schedule(OptimizerConfig(learning_rate=2.0, schedule=name), 110 + warmup - 10, warmup)
+    steps = 100
+    np.testing.assert_allclose([schedule(warmup), schedule(warmup + steps // 2), schedule(warmup + steps)], [2, 2 * middle, 2 * end], atol=1e-6)
+
+
+def adamw_by_hand(config, gradients, decay):
+    x, m, v = 1.0, 0.0, 0.0
+    for t, g in enumerate(gradients, 1):
+        m = config.b1 * m + (1 - config.b1) * g
+        v = config.b2 * v + (1 - config.b2) * g * g
+        step = (m / (1 - config.b1**t)) / (np.sqrt(v / (1 - config.b2**t)) + config.eps)
+        x -= config.learning_rate * (step + decay * x)
+    return x
+
+
+@pytest.mark.parametrize("everywhere", [True, False])
+def test_adamw_with_clipping_equals_the_formula_and_decays_what_it_should(everywhere):
+    config = OptimizerConfig(
+        learning_rate=0.1, schedule="constant", weight_decay=0.3, decay_norms_and_biases=everywhere, clip_norm=1.0
+    )
+    optimizer = make_optimizer(config, 100, 0)
+    params = {"kernel": jnp.ones(()), "bias": jnp.ones(()), "norm": {"scale": jnp.ones(())}, "query_bias": jnp.ones(())}
+    state, gradients = optimizer.init(params), [0.1, 3.0, -1.0, 0.2]
+    for g in gradients:
+        grads = {"kernel": jnp.float32(g), "bias": jnp.float32(g), "norm": {"scale": jnp.float32(g)}, "query_bias": jnp.float32(g)}
+        updates, state = optimizer.update(grads, state, params)
+        params = {
+            "kernel": params["kernel"] + updates["kernel"], "bias": params["bias"] + updates["bias"],
+            "norm": {"scale": params["norm"]["scale"] + updates["norm"]["scale"]},
+            "query_bias": params["query_bias"] + updates["query_bias"],
+        }  # fmt: skip
+    clipped = [g / max(1.0, 2 * abs(g)) for g in gradients]  # four equal gradients: their norm is 2 |g|
+    np.testing.assert_allclose(params["kernel"], adamw_by_hand(config, clipped, 0.3), rtol=1e-5)
+    small = adamw_by_hand(config, clipped, 0.3 if everywhere else 0.0)
+    for leaf in (params["bias"], params["norm"]["scale"], params["query_bias"]):
+        np.testing.assert_allclose(leaf, small, rtol=1e-5)
+
+
+def test_tables_and_kernels_decay_and_gains_and_biases_do_not():
+    tree = {"table": 0, "words": 0, "kernel": 0, "bias": 0, "scale": 0, "dense_kernel": 0, "dense_bias": 0}
+    assert decayed(tree) == {**dict.fromkeys(tree, True), "bias": False, "scale": False, "dense_bias": False}
