@@ -1,0 +1,222 @@
+"""A run as a user starts it: killed, stopped, refused, gone on. Each run is a process of its own."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.tiny_rows import write_rows
+
+ROOT = Path(__file__).resolve().parents[2]
+SETTINGS = {
+    "model.width": 16, "model.feed_forward_width": 32, "model.layers": 1, "model.dropout": 0.1, "train.steps": 60,
+    "train.batch_size": 8, "train.log_every": 5, "train.eval_every": 20, "train.eval_rows": 16,
+    "train.checkpoint_every": 7, "train.keep_checkpoints": 2, "optimizer.warmup": 5,
+}  # fmt: skip
+
+
+def command(rows, workdir, **overrides):
+    settings = {**SETTINGS, **{key.replace("__", "."): value for key, value in overrides.items()}}
+    return [
+        sys.executable, "-m", "posenc_jax", "pretrain", "--config", "configs/tupe.py:tupe_r,tiny,length=16",
+        "--data", str(rows), "--workdir", str(workdir), *(f"--config.{key}={value}" for key, value in settings.items()),
+    ]  # fmt: skip
+
+
+def environment(cache):
+    flags = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_backend_optimization_level=0"}
+    return {**os.environ, **flags, "JAX_COMPILATION_CACHE_DIR": str(cache), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+
+
+class Runner:
+    """Starts runs on one folder of rows; compiled code is kept between them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.rows = folder, folder / "rows"
+        write_rows(self.rows, train=90)
+
+    def start(self, workdir, rows=None, **overrides):
+        return subprocess.Popen(
+            command(rows or self.rows, workdir, **overrides), env=environment(self.folder / "cache"), cwd=ROOT,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    def run(self, workdir, rows=None, **overrides):
+        process = self.start(workdir, rows, **overrides)
+        output = process.communicate(timeout=300)[0]
+        return process.returncode, output
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory):
+    return Runner(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="module")
+def whole(runner):
+    """A run that nothing interrupted."""
+    workdir = runner.folder / "whole"
+    code, output = runner.run(workdir)
+    assert code == 0, output
+    return workdir
+
+
+def events(workdir, kind=None):
+    lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    return [event for event in lines if kind in (None, event["kind"])]
+
+
+def final_parameters(workdir):
+    import jax
+    import orbax.checkpoint as ocp
+
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
+        return jax.tree.map(np.asarray, reader.restore(workdir.absolute() / "checkpoints" / "60" / "params"))
+
+
+def assert_same_end(workdir, whole):
+    import jax
+
+    jax.tree.map(np.testing.assert_array_equal, final_parameters(workdir), final_parameters(whole))
+    for kind in ("train", "validation"):
+        a, b = ([(e["step"], e["loss"]) for e in events(folder, kind)] for folder in (workdir, whole))
+        assert [step for step, _ in a] == [step for step, _ in b]
+    assert events(workdir, "validation")[-1]["loss"] == events(whole, "validation")[-1]["loss"]
+
+
+def test_a_run_leaves_what_the_readme_says_and_learns(whole):
+    files = {"config.json", "tokenizer.model", "rows.json", "metrics.jsonl", "tensorboard", "checkpoints"}
+    assert files <= {path.name for path in whole.iterdir()}
+    assert [event["step"] for event in events(whole, "validation")] == [20, 40, 60]
+    losses = [event["loss"] for event in events(whole, "train")]
+    assert len(losses) == 12 and losses[-1] < losses[0]
+    summary = events(whole)[-1]
+    assert summary["kind"] == "summary" and summary["validation_loss"] == events(whole, "validation")[-1]["loss"]
+    assert any((whole / "tensorboard").iterdir())
+
+
+def test_a_finished_run_says_so_and_changes_nothing(runner, whole):
+    before = (whole / "metrics.jsonl").read_bytes()
+    code, output = runner.run(whole)
+    assert code == 0 and "finished at step 60" in output
+    assert (whole / "metrics.jsonl").read_bytes() == before
+
+
+def kill_once(runner, workdir, moments):
+    """Starts the run and kills it at a random moment: two in ten while it starts, else while it trains. True if it
+    was killed, False if it had ended by then."""
+    metrics, launched = workdir / "metrics.jsonl", time.time()
+    process = runner.start(workdir)
+    if moments.random() < 0.2:
+        time.sleep(moments.uniform(0, 2))
+    else:
+        while process.poll() is None and not (metrics.exists() and metrics.stat().st_mtime >= launched):
+            time.sleep(0.01)
+        time.sleep(moments.uniform(0, 0.5))
+    process.kill()
+    output = process.communicate()[0]
+    assert process.returncode in (-signal.SIGKILL, 0), output
+    return process.returncode != 0
+
+
+def test_killed_at_ten_random_moments_it_ends_bit_for_bit_the_same(runner, whole):
+    moments, kills, number = random.Random(0), 0, 0
+    while kills < 10:
+        number += 1
+        workdir = runner.folder / f"killed{number}"
+        while kills < 10 and kill_once(runner, workdir, moments):
+            kills += 1
+        code, output = runner.run(workdir)
+        assert code == 0, output
+        assert_same_end(workdir, whole)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_asks_to_be_run_again(runner, whole, number):
+    workdir = runner.folder / f"signal{int(number)}"
+    process = runner.start(workdir)
+    while process.poll() is None and not ((workdir / "metrics.jsonl").exists() and events(workdir, "train")):
+        time.sleep(0.05)
+    process.send_signal(number)
+    output = process.communicate(timeout=120)[0]
+    assert process.returncode == 75, output
+    assert "run the same line again to go on" in output and "Traceback" not in output
+    code, output = runner.run(workdir)
+    assert code == 0 and "goes on from step" in output
+    assert_same_end(workdir, whole)
+
+
+def refused(result, code, *words):
+    assert result[0] == code, result[1]
+    assert "Traceback" not in result[1], result[1]
+    for word in words:
+        assert word in result[1]
+
+
+def test_a_workdir_of_another_config_is_refused_with_the_difference(runner, whole):
+    before = (whole / "config.json").read_bytes()
+    result = runner.run(whole, model__width=32, optimizer__learning_rate=0.5)
+    refused(result, 2, "model.width: 16 -> 32", "optimizer.learning_rate: 0.003 -> 0.5")
+    assert (whole / "config.json").read_bytes() == before
+
+
+def test_rows_of_another_tokenizer_are_refused(runner, whole):
+    other = runner.folder / "other_rows"
+    write_rows(other, train=90)
+    info = json.loads((other / "rows.json").read_text())
+    model = other / "tokenizer.model"
+    from posenc_jax.data.tokenizer import Tokenizer, train_tokenizer
+
+    train_tokenizer(iter(["completely other words stand here"] * 50 + ["quick brown foxes jump"] * 9), model, 40, "bpe")
+    refused(runner.run(runner.folder / "swapped", rows=other), 1, "is not the tokenizer these rows were made with")
+    info["tokenizer_sha256"], info["vocab_size"] = Tokenizer.load(model).sha256, 64
+    (other / "rows.json").write_text(json.dumps(info))
+    refused(runner.run(whole, rows=other), 1, "made with another tokenizer")
+
+
+def test_a_loss_that_explodes_stops_the_run_and_keeps_what_was_saved(runner):
+    workdir = runner.folder / "nan"
+    result = runner.run(workdir, optimizer__learning_rate=1e30, optimizer__clip_norm="none", train__checkpoint_every=1)
+    refused(result, 1, "the loss is not finite at step", "lower optimizer.learning_rate")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (dict(data__length=32), "data.length=32, but"),
+        (dict(model__vocab_size=20), "model.vocab_size=20 is below the tokenizer's 64"),
+        (dict(model__positions__max_length=8), "rows of 16 slots are longer than model.positions.max_length=8"),
+        (dict(model__positions__scheme="tupe+t6"), "names 't6'"),
+        (dict(mesh__data=3), "mesh.data=3 x mesh.fsdp=1 x mesh.tensor=1 does not make the 1 devices"),
+        (dict(optimizer__warmup=61), "more than train.steps=60"),
+    ],
+)
+def test_settings_that_clash_with_the_rows_are_refused_before_anything_is_written(runner, overrides, words):
+    workdir = runner.folder / "clash"
+    refused(runner.run(workdir, **overrides), 2, words)
+    assert not workdir.exists()
+
+
+def test_rows_or_workdir_that_cannot_be_used_are_one_sentence(runner, tmp_path):
+    refused(runner.run(tmp_path / "x", rows=tmp_path / "nowhere"), 1, "there is no folder", "prepare")
+    (tmp_path / "file").write_text("")
+    refused(runner.run(tmp_path / "file"), 1, "is a file; name a folder")
+    refused(runner.run(Path("/proc/run")), 1, "/proc/run")
+
+
+def test_two_processes_cannot_train_in_one_workdir(runner):
+    workdir = runner.folder / "twice"
+    first = runner.start(workdir, train__steps=5000)
+    while not (workdir / "metrics.jsonl").exists() and first.poll() is None:
+        time.sleep(0.05)
+    result = runner.run(workdir, train__steps=5000)
+    first.kill()
+    first.communicate()
+    refused(result, 1, "another process is training in")
