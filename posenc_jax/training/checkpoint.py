@@ -6,6 +6,7 @@ that cannot be read is set aside, never deleted, and the one before it is used.
 
 import contextlib
 import logging
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ class Checkpoints:
         step = int(state.step)
         if step in self._manager.all_steps():
             return
+        self._check_space(state, step)
         with self._telling(f"cannot write checkpoint {step}"):
             self._manager.save(
                 step,
@@ -91,6 +93,16 @@ class Checkpoints:
                 "put back a whole copy, or start again in a new workdir"
             )
         return None
+
+    def _check_space(self, state: TrainState, step: int) -> None:
+        """Refuses before a byte is written: a writer that meets a full disk in the background is loud and late."""
+        needed = sum(leaf.nbytes for leaf in jax.tree.leaves((state.params, state.opt_state)))
+        free = shutil.disk_usage(self.folder).free
+        if free < needed + 1e6:  # and a megabyte of indices
+            raise UserError(
+                f"no room for checkpoint {step} in {self.folder}: it takes {needed / 1e6:.1f} MB and {free / 1e6:.1f} MB "
+                "are free; what was saved before is whole: make room and run the same line again"
+            )
 
     def _set_aside(self, unreadable: list[int], used: int, warn: Any) -> None:
         for step in unreadable:

@@ -1,5 +1,6 @@
 """Where metrics go: lines of JSON, TensorBoard, the terminal."""
 
+import contextlib
 import json
 import sys
 import time
@@ -9,6 +10,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from tensorboardX import SummaryWriter
+
+from posenc_jax.errors import UserError
 
 METRICS_FILE = "metrics.jsonl"
 
@@ -25,11 +28,18 @@ class JsonLines:
         self._file = path.open("a")
 
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
-        self._file.write(json.dumps({"step": step, "kind": kind, "time": round(time.time(), 3), **values}) + "\n")
-        self._file.flush()
+        line = json.dumps({"step": step, "kind": kind, "time": round(time.time(), 3), **values}) + "\n"
+        try:
+            self._file.write(line)
+            self._file.flush()
+        except OSError as error:
+            raise UserError(
+                f"cannot write {self._file.name} ({error.strerror}); checkpoints are whole: mend that and run the same line again"
+            ) from error
 
     def close(self) -> None:
-        self._file.close()
+        with contextlib.suppress(OSError):  # what could not be written was told when it was
+            self._file.close()
 
 
 def read_metrics(workdir: Path) -> list[dict]:

@@ -220,3 +220,21 @@ def test_two_processes_cannot_train_in_one_workdir(runner):
     first.kill()
     first.communicate()
     refused(result, 1, "another process is training in")
+
+
+@pytest.mark.parametrize("room", ["200k", "40k"])
+def test_a_full_disk_is_one_sentence_and_the_run_goes_on_when_there_is_room(runner, tmp_path, room):
+    """Once too small for a checkpoint, once for the metrics too."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={room}", "tmpfs", disk]).returncode:
+        pytest.skip("needs the right to mount a small tmpfs")
+    try:
+        result = runner.run(disk / "run", train__log_every=1)
+        assert result[0] == 1 and "Traceback" not in result[1], result[1]
+        assert result[1].count("error: ") == 1 and len(result[1]) < 2000
+        subprocess.run(["mount", "-o", "remount,size=50m", disk], check=True)
+        code, output = runner.run(disk / "run", train__log_every=1)
+        assert code == 0, output
+    finally:
+        subprocess.run(["umount", disk], check=True)
