@@ -40,12 +40,13 @@ class Table:
         out = console.Console()
         if not out.is_terminal:
             out = console.Console(width=180)
-        grid = table.Table(caption=self.caption, caption_justify="left", box=box.SIMPLE_HEAD)
+        grid = table.Table(box=box.SIMPLE_HEAD)
         for name in self.columns:
             grid.add_column(name, justify="right" if name in self.numbers else "left")
         for row in self.rows:
             grid.add_row(*(cell.replace("[", r"\[") for cell in row))
         out.print(grid)
+        out.print(self.caption, markup=False, highlight=False)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,69 @@
+"""`bench`: speed as a ratio to a peer's, both measured in one run."""
+
+import argparse
+import os
+from pathlib import Path
+
+from posenc_jax.errors import DONE
+
+
+def main(argv: list[str]) -> int:
+    args = _parser().parse_args(argv)
+    from posenc_jax.evaluation.benchmark import require
+
+    if args.what == "mlm":
+        require(["torch", "transformers"])
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # several processes share the device
+        from posenc_jax.evaluation.benchmark_mlm import Workload, bench_mlm
+
+        workload = Workload(size=args.size, batch_size=args.batch_size, length=args.length, vocab_size=args.vocab_size)
+        bench_mlm(workload, rounds=args.rounds, steps=args.steps).show()
+    else:
+        require(["transformers", "tokenizers"])
+        from posenc_jax.evaluation.benchmark_prepare import bench_prepare
+
+        tables = bench_prepare(
+            args.source or ["docstrings:"],
+            characters=args.characters,
+            vocab_size=args.vocab_size,
+            vocab=args.vocab,
+            length=args.length,
+            rounds=args.rounds,
+        )
+        for table in tables:
+            table.show()
+    return DONE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m posenc_jax bench",
+        description="Measures speed as a ratio to a peer's: the sides take turns in one run, so that a busy machine slows both.",
+    )
+    kinds = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
+    defaults = argparse.ArgumentDefaultsHelpFormatter
+    mlm = kinds.add_parser("mlm", formatter_class=defaults, help="training steps of masked language modelling")
+    mlm.add_argument("--size", choices=("tiny", "small", "base", "large"), default="small", help="as in configs/bert.py")
+    mlm.add_argument("--batch-size", type=_positive, default=32, metavar="N", help="rows a step")
+    mlm.add_argument("--vocab-size", type=_positive, default=30_522, metavar="N", help="words")
+    mlm.add_argument("--steps", type=_positive, default=3, metavar="N", help="steps of a turn")
+    prepare = kinds.add_parser("prepare", formatter_class=defaults, help="text to rows")
+    prepare.add_argument("--source", action="append", help="as for `prepare` (docstrings:)")
+    prepare.add_argument("--characters", type=_positive, default=5_000_000, metavar="N", help="text taken of it")
+    prepare.add_argument("--vocab-size", type=_positive, default=8192, metavar="N", help="pieces of trained vocabularies")
+    prepare.add_argument("--vocab", type=Path, metavar="FILE", help="WordPiece vocabulary of the peer (trained)")
+    for kind in (mlm, prepare):
+        kind.add_argument("--against", choices=("transformers",), default="transformers", help="the peer")
+        kind.add_argument("--length", type=_positive, default=128, metavar="N", help="slots of a row")
+        kind.add_argument("--rounds", type=_positive, default=5, metavar="N", help="turns of each side")
+    return parser
+
+
+def _positive(word: str) -> int:
+    number = int(word)
+    if number < 1:
+        raise ValueError(word)
+    return number
+
+
+_positive.__name__ = "whole number above 0"  # what argparse calls it: "invalid whole number above 0 value: '0'"

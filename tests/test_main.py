@@ -1,0 +1,105 @@
+"""The front door: quick, quiet, and every mistake one sentence with its exit code."""
+
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from posenc_jax.__main__ import COMMANDS, main
+from posenc_jax.errors import UsageError, UserError
+
+ROOT = Path(__file__).parents[1]
+
+EVERY_HELP = """
+import contextlib, io, sys
+from posenc_jax.__main__ import COMMANDS, main
+with contextlib.redirect_stdout(io.StringIO()) as printed:
+    main(["--help"])
+    for name in COMMANDS:
+        with contextlib.suppress(SystemExit):
+            main([name, "--help"])
+assert all(f"posenc_jax {name}" in printed.getvalue() for name in COMMANDS)
+print([name for name in ("jax", "flax", "numpy", "scipy", "sklearn", "matplotlib", "rich") if name in sys.modules])
+"""
+
+EVERY_MODULE = """
+import importlib, pkgutil, sys
+sys.argv = ["program", "--an-unknown-flag"]
+import posenc_jax
+names = [module.name for module in pkgutil.walk_packages(posenc_jax.__path__, "posenc_jax.")]
+for name in names:
+    importlib.import_module(name)
+from jax._src import xla_bridge
+assert len(names) > 50
+print(xla_bridge.backends_are_initialized(), "tensorflow" in sys.modules)
+"""
+
+
+def python(*words):
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=ROOT, timeout=300)
+
+
+def test_help_of_any_command_loads_nothing_heavy():
+    done = python("-c", EVERY_HELP)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "[]", "")
+
+
+def test_importing_every_module_starts_no_backend_reads_no_flag_and_loads_no_tensorflow():
+    done = python("-c", EVERY_MODULE)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "False False"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main([name, "--help"])
+    printed = capsys.readouterr().out
+    assert caught.value.code == 0 and printed.startswith(f"usage: python -m posenc_jax {name}")
+
+
+def test_without_a_command_it_lists_them_and_ends_with_2():
+    done = python("-m", "posenc_jax")
+    assert done.returncode == 2 and done.stdout.startswith("usage: python -m posenc_jax COMMAND")
+    assert all(name in done.stdout for name in COMMANDS)
+
+
+def test_an_unknown_command_is_wrong_use(capsys):
+    assert main(["pretrian"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and "no command 'pretrian'" in printed.err and "pretrain" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "sentence"),
+    [
+        (UserError("the rows are gone; prepare them again"), 1, "error: the rows are gone; prepare them again\n"),
+        (UsageError("width=5 is odd"), 2, "error: width=5 is odd\n"),
+        (OSError(28, "No space left on device", "out/x"), 1, "error: No space left on device (out/x)\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_an_exit_code(error, code, sentence, monkeypatch, capsys):
+    def fail(argv):
+        raise error
+
+    monkeypatch.setitem(sys.modules, "posenc_jax.commands.report", types.SimpleNamespace(main=fail))
+    assert main(["report", "run"]) == code
+    assert capsys.readouterr().err == sentence
+
+
+def test_a_defect_of_ours_is_a_traceback(monkeypatch):
+    def fail(argv):
+        raise KeyError("ours")
+
+    monkeypatch.setitem(sys.modules, "posenc_jax.commands.report", types.SimpleNamespace(main=fail))
+    with pytest.raises(KeyError):
+        main(["report", "run"])
+
+
+def test_a_mistake_at_the_command_line_shows_no_traceback():
+    done = python("-m", "posenc_jax", "report", "nowhere/at/all")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "error: there is no folder nowhere/at/all; name workdirs of `pretrain`\n"
