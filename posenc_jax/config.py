@@ -5,18 +5,16 @@ the dataclasses below. Every message names the key, the value and the mend. This
 """
 
 import dataclasses
-import difflib
 import importlib.util
 import json
 import math
 import sys
-import types
-import typing
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from posenc_jax.errors import UsageError
+from posenc_jax.typed import Word, build, join, nearest, parse
 
 Duration = int | str
 """Steps as a number, or a string with its unit: "1500", "2e9 tokens", "3 epochs", "6 %" (of the whole run)."""
@@ -153,7 +151,7 @@ def load_config(spec: str, overrides: Mapping[str, Any] | None = None) -> Config
 
 def config_from_dict(settings: Mapping[str, Any]) -> Config:
     """Typed and checked `Config` from nested dicts, such as a workdir's `config.json`. Raises `UsageError`."""
-    config = _build(Config, settings, "")
+    config = build(Config, settings)
     _check(config)
     return config
 
@@ -185,14 +183,14 @@ def parse_arg(
     for word in filter(None, (word.strip() for word in arg.split(","))):
         name, equals, value = word.partition("=")
         if equals and name in variations:
-            quick[name] = _parse(value)
+            quick[name] = parse(value)
         elif word in variants:
             variant = word
         elif word in sizes:
             size = word
         else:
             known = [*variants, *sizes, *(f"{name}=" for name in variations)]
-            raise UsageError(f"the config's argument has no {word!r}{_nearest(word, known)}; it takes {', '.join(known)}")
+            raise UsageError(f"the config's argument has no {word!r}{nearest(word, known)}; it takes {', '.join(known)}")
     return variant, size, quick
 
 
@@ -293,75 +291,20 @@ def _check_range(key: str, value: Any) -> None:
         raise UsageError(f"train.seed={value} must lie between 0 and 2^32 - 1")
 
 
-# ---- typing -------------------------------------------------------------------------------------------------------
+# ---- files --------------------------------------------------------------------------------------------------------
+
+_REPOSITORY = Path(__file__).resolve().parent.parent
 
 
-def _build(cls: type, settings: Any, path: str) -> Any:
-    if not isinstance(settings, Mapping):
-        raise UsageError(f"{path or 'the config'} holds {settings!r}; it must be a group of settings")
-    fields = {field.name: field for field in dataclasses.fields(cls)}
-    for name in settings:
-        if name not in fields:
-            raise UsageError(f"the config has no key {_join(path, str(name))!r}{_nearest(str(name), fields)}")
-    hints = typing.get_type_hints(cls)
-    return cls(**{name: _convert(settings[name], hints[name], _join(path, name)) for name in settings})
+def _find(path: str) -> Path:
+    for root in (Path.cwd(), _REPOSITORY):
+        if (root / path).is_file():
+            return (root / path).resolve()
+    raise UsageError(f"there is no config file {path!r}; shipped ones are {', '.join(_shipped())}")
 
 
-class _Word(str):
-    """A value as typed on a command line; the field's type says what it means."""
-
-
-def _convert(value: Any, hint: Any, key: str) -> Any:
-    if dataclasses.is_dataclass(hint):
-        return _build(hint, value, key)
-    origin = typing.get_origin(hint)
-    if origin is Literal:
-        choices = typing.get_args(hint)
-        if value not in choices:
-            raise UsageError(f"{key}={value!r} is not one of {', '.join(map(repr, choices))}{_nearest(str(value), choices)}")
-        return str(value)
-    if origin is types.UnionType:
-        return _convert_union(value, typing.get_args(hint), key)
-    return _convert_plain(value, hint, key)
-
-
-def _convert_union(value: Any, options: tuple, key: str) -> Any:
-    if type(None) in options and (value is None or (isinstance(value, _Word) and value.lower() == "none")):
-        return None
-    *first, last = [option for option in options if option is not type(None)]
-    for option in first:
-        try:
-            return _convert(value, option, key)
-        except UsageError:
-            pass
-    return _convert(value, last, key)
-
-
-def _convert_plain(value: Any, kind: type, key: str) -> Any:
-    shown = value
-    if isinstance(value, _Word):
-        value = _parse(value) if kind is not str else str(value)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is int and is_number and math.isfinite(value) and value == int(value):
-        return int(value)  # 1e4 is a whole number however it is written
-    if kind is float and is_number:
-        return float(value)
-    if kind in (bool, str) and isinstance(value, kind):
-        return value
-    wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}[kind]
-    raise UsageError(f"{key}={shown!r} must be {wanted}")
-
-
-def _parse(word: str) -> Any:
-    """A number or a truth value where the word reads as one, else the word."""
-    if word.lower() in ("true", "false"):
-        return word.lower() == "true"
-    for kind in (int, float):
-        try:
-            return kind(word)
-        except ValueError:
-            pass
-    return word
+def _shipped() -> list[str]:
+    return [f"configs/{file.name}" for file in sorted((_REPOSITORY / "configs").glob("*.py"))]
 
 
 def _assign(settings: dict, key: str, value: Any) -> None:
@@ -371,22 +314,7 @@ def _assign(settings: dict, key: str, value: Any) -> None:
         place = place.setdefault(group, {})
         if not isinstance(place, dict):
             raise UsageError(f"{'.'.join(groups[: depth + 1])} is one setting, it has no {name!r} inside")
-    place[name] = _Word(value) if isinstance(value, str) else value
-
-
-# ---- files --------------------------------------------------------------------------------------------------------
-
-
-def _find(path: str) -> Path:
-    for root in (Path.cwd(), Path(__file__).resolve().parent.parent):
-        if (root / path).is_file():
-            return (root / path).resolve()
-    raise UsageError(f"there is no config file {path!r}; shipped ones are {', '.join(_shipped())}")
-
-
-def _shipped() -> list[str]:
-    folder = Path(__file__).resolve().parent.parent / "configs"
-    return [f"configs/{file.name}" for file in sorted(folder.glob("*.py"))]
+    place[name] = Word(value) if isinstance(value, str) else value
 
 
 def _run_config_file(path: Path, arg: str) -> dict[str, Any]:
@@ -394,8 +322,8 @@ def _run_config_file(path: Path, arg: str) -> dict[str, Any]:
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    root = str(path.parent.parent)
-    sys.path.insert(0, root)  # so that one config file can build on another: `from configs.bert import ...`
+    # So that one config file can build on another, its neighbour or a shipped one: `from configs.bert import ...`.
+    searched, sys.path = sys.path, [str(path.parent.parent), str(_REPOSITORY), *sys.path]
     try:
         spec.loader.exec_module(module)
         if not hasattr(module, "get_config"):
@@ -406,22 +334,13 @@ def _run_config_file(path: Path, arg: str) -> dict[str, Any]:
     except Exception as error:
         raise UsageError(f"{path} cannot be run: {type(error).__name__}: {error}") from error
     finally:
-        sys.path.remove(root)
+        sys.path = searched
     return settings.to_dict() if hasattr(settings, "to_dict") else dict(settings)
 
 
 def _flatten(settings: Mapping[str, Any], path: str = "") -> dict[str, Any]:
     flat = {}
     for name, value in settings.items():
-        key = _join(path, name)
+        key = join(path, name)
         flat.update(_flatten(value, key) if isinstance(value, Mapping) else {key: value})
     return flat
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
-
-
-def _nearest(word: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
