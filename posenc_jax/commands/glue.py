@@ -8,11 +8,11 @@ from posenc_jax.errors import DONE
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m posenc_jax glue",
-        description="Fine-tunes a pre-trained encoder and scores it on the dev sets, beside the majority baseline. Jobs "
-        "that are done are skipped, so an interrupted line is simply run again.",
+        description="Fine-tunes a pre-trained encoder and scores it on the dev sets, beside the majority baseline. "
+        "Jobs that are done are skipped, so an interrupted line is simply run again.",
     )
-    parser.add_argument("--workdir", required=True, metavar="RUN", help="a workdir of `pretrain`; scores are written there")
-    parser.add_argument("--data", required=True, metavar="DIR", help="holds a folder a task: DIR/CoLA/train.tsv, dev.tsv")
+    parser.add_argument("--workdir", required=True, metavar="RUN", help="a workdir of `pretrain`; gets the scores")
+    parser.add_argument("--data", required=True, metavar="DIR", help="holds DIR/CoLA/train.tsv and dev.tsv, and so on")
     parser.add_argument(
         "--tasks", required=True, metavar="A,B", help="CoLA, SST-2, MRPC, STS-B, RTE, or the probes order, next"
     )
@@ -20,7 +20,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--epochs", type=int, default=3, metavar="N", help="passes over the training rows (3)")
     parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="rows a step (32)")
     parser.add_argument("--learning-rate", type=float, metavar="X", help="peak rate (5e-5 * 768 / model width)")
-    parser.add_argument("--from-scratch", action="store_true", help="start from fresh weights: what pre-training must beat")
+    parser.add_argument("--from-scratch", action="store_true", help="fresh weights: what pre-training must beat")
     args = parser.parse_args(argv)
     for name in ("seeds", "epochs", "batch_size"):
         if getattr(args, name) < 1:

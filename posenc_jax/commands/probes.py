@@ -13,7 +13,7 @@ def main(argv: list[str]) -> int:
         "sentence follow the first (next). `glue --data OUT --tasks order,next` scores an encoder on them.",
     )
     parser.add_argument("--source", required=True, action="append", help="as for `prepare`; may be given several times")
-    parser.add_argument("--out", required=True, metavar="DIR", help="gets order/ and next/, each with train.tsv and dev.tsv")
+    parser.add_argument("--out", required=True, metavar="DIR", help="gets order/ and next/ with train.tsv and dev.tsv")
     parser.add_argument("--rows", type=int, default=20_000, metavar="N", help="at most N training rows a task (20000)")
     parser.add_argument("--dev-rows", type=int, default=2_000, metavar="N", help="at most N dev rows a task (2000)")
     parser.add_argument("--seed", type=int, default=0)

@@ -53,7 +53,7 @@ def _exchangeable(words: Sequence[str]) -> list[int]:
 
 
 def next_pairs(sentences: Sequence[str], seed: int) -> Iterator[Row]:
-    """Neighbours in one document, no sentence in two pairs: so the first of one never precedes the second of another."""
+    """Neighbours in one document, no sentence in two pairs: so no first precedes the second of another pair."""
     start = random.Random(f"{seed} {' '.join(sentences[:2])}").randrange(2)
     for first, second in zip(sentences[start::2], sentences[start + 1 :: 2], strict=False):
         if first != second and all(SHORTEST <= text.count(" ") + 1 <= LONGEST for text in (first, second)):

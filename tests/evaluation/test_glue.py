@@ -24,7 +24,7 @@ from posenc_jax.training.checkpoint import Checkpoints
 from posenc_jax.training.state import abstract_state, create_state
 
 MODEL = ModelConfig(
-    layers=1, width=16, heads=2, feed_forward_width=32, positions=PositionConfig(scheme="learned", max_length=64), dropout=0.0
+    layers=1, width=16, heads=2, feed_forward_width=32, positions=PositionConfig(max_length=64), dropout=0.0
 )
 WORDS = "good bad fine poor film plot actor scene story ending".split()
 
@@ -60,9 +60,10 @@ def data(tmp_path_factory):
     root = tmp_path_factory.mktemp("data")
     for split, count in (("train", 21), ("dev", 10)):
         texts, others = sentences(count, 1), sentences(count, 2)
+        pairs = [f"{a}\t{b}\t{i % 6}" for i, (a, b) in enumerate(zip(texts, others, strict=True))]
         rows = {
             "SST-2": ["sentence\tlabel", *(f"{text}\t{i % 3 % 2}" for i, text in enumerate(texts))],
-            "STS-B": ["sentence1\tsentence2\tscore", *(f"{a}\t{b}\t{i % 6}" for i, (a, b) in enumerate(zip(texts, others)))],
+            "STS-B": ["sentence1\tsentence2\tscore", *pairs],
         }
         for task, lines in rows.items():
             (root / task).mkdir(exist_ok=True)
@@ -79,8 +80,8 @@ def stub(monkeypatch):
         ran.append((job.task.name, seed, encoder is not None))
         values = {metric: 0.5 + seed / 10 for metric in job.task.metrics}
         majority = dict.fromkeys(job.task.metrics, 0.25)
-        note = ["a note"] if seed == 1 else []
-        return {"score": 0.5 + seed / 10, "metrics": values, "majority": majority, "rows": 10, "notes": note, "steps": 3, "seconds": 1.0}
+        numbers = {"rows": 10, "steps": 3, "seconds": 1.0, "notes": ["a note"] if seed == 1 else []}
+        return {"score": 0.5 + seed / 10, "metrics": values, "majority": majority, **numbers}
 
     monkeypatch.setattr(glue, "fine_tune", fine_tune)
     return ran

@@ -10,7 +10,13 @@ from posenc_jax.config import ModelConfig, PositionConfig
 from posenc_jax.objectives.supervised import Supervised
 
 MODEL = ModelConfig(
-    layers=1, width=16, heads=2, feed_forward_width=32, vocab_size=50, positions=PositionConfig(max_length=16), dropout=0.1
+    layers=1,
+    width=16,
+    heads=2,
+    feed_forward_width=32,
+    vocab_size=50,
+    positions=PositionConfig(max_length=16),
+    dropout=0.1,
 )
 
 
@@ -82,7 +88,8 @@ def test_rows_that_only_fill_up_change_no_gradient():
 def test_the_answer_is_read_at_the_first_place():
     objective, examples = Supervised(MODEL, 2), batch()
     params, later = parameters(objective), np.arange(8) > 0
-    apart = {**examples, "segments": examples["segments"] * np.where(later, 2, 1).astype(np.int32)}  # [CLS] meets itself only
+    segments = examples["segments"] * np.where(later, 2, 1).astype(np.int32)
+    apart = {**examples, "segments": segments}  # [CLS] meets itself only
     others = {**apart, "tokens": np.where(later & (apart["tokens"] > 0), 7, apart["tokens"]).astype(np.int32)}
     np.testing.assert_array_equal(predict(objective, params, apart), predict(objective, params, others))
     assert not np.array_equal(predict(objective, params, apart), predict(objective, params, examples))
