@@ -76,7 +76,11 @@ def test_an_old_python_is_refused_in_one_sentence(repository):
     ("body", "last", "code"),
     [
         ("echo '3 passed in 1.20s'", "3 passed in 1.20s", 0),
-        ("echo '1 failed, 2 passed in 61.20s (0:01:01)'; echo noise >&2; exit 1", "1 failed, 2 passed in 61.20s (0:01:01)", 2),
+        (
+            "echo '1 failed, 2 passed in 61.20s (0:01:01)'; echo noise >&2; exit 1",
+            "1 failed, 2 passed in 61.20s (0:01:01)",
+            2,
+        ),
         ("exit 1", "make test ended with code 2 before pytest said anything", 2),
     ],
 )
@@ -93,7 +97,9 @@ def test_the_launcher_explains_itself_and_wants_a_command():
 
 def test_a_dry_run_does_nothing(repository):
     done = run("launch/local.sh", "--dry-run", "pretrain", "--workdir", "a b", cwd=repository, RESTART="1")
-    assert done.returncode == 0 and "'make'" in done.stdout and "'--workdir' 'a b'" in done.stdout and "75" in done.stdout
+    assert (
+        done.returncode == 0 and "'make'" in done.stdout and "'--workdir' 'a b'" in done.stdout and "75" in done.stdout
+    )
     assert not (repository / ".venv").exists()
 
 
@@ -107,7 +113,9 @@ def test_sigterm_reaches_the_command_and_is_the_end_of_it(installed):
     python = installed / ".venv" / "bin" / "python"
     python.write_text("#!/bin/sh\ntrap 'echo saved; exit 75' TERM\necho started\nwhile :; do sleep 0.05; done\n")
     env = {**os.environ, "RESTART": "1"}
-    with subprocess.Popen(["launch/local.sh", "pretrain"], cwd=installed, env=env, stdout=subprocess.PIPE, text=True) as launcher:
+    with subprocess.Popen(
+        ["launch/local.sh", "pretrain"], cwd=installed, env=env, stdout=subprocess.PIPE, text=True
+    ) as launcher:
         assert launcher.stdout.readline() == "started\n"
         launcher.send_signal(signal.SIGTERM)
         assert launcher.communicate(timeout=30)[0] == "saved\n" and launcher.returncode == 75

@@ -38,19 +38,24 @@ def main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m posenc_jax bench",
-        description="Measures speed as a ratio to a peer's: the sides take turns in one run, so that a busy machine slows both.",
+        description="Measures speed as a ratio to a peer's. The sides take turns in one run, so that a busy machine "
+        "slows both.",
     )
     kinds = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
     defaults = argparse.ArgumentDefaultsHelpFormatter
     mlm = kinds.add_parser("mlm", formatter_class=defaults, help="training steps of masked language modelling")
-    mlm.add_argument("--size", choices=("tiny", "small", "base", "large"), default="small", help="as in configs/bert.py")
+    mlm.add_argument(
+        "--size", choices=("tiny", "small", "base", "large"), default="small", help="as in configs/bert.py"
+    )
     mlm.add_argument("--batch-size", type=_positive, default=32, metavar="N", help="rows a step")
     mlm.add_argument("--vocab-size", type=_positive, default=30_522, metavar="N", help="words")
     mlm.add_argument("--steps", type=_positive, default=3, metavar="N", help="steps of a turn")
     prepare = kinds.add_parser("prepare", formatter_class=defaults, help="text to rows")
     prepare.add_argument("--source", action="append", help="as for `prepare` (docstrings:)")
     prepare.add_argument("--characters", type=_positive, default=5_000_000, metavar="N", help="text taken of it")
-    prepare.add_argument("--vocab-size", type=_positive, default=8192, metavar="N", help="pieces of trained vocabularies")
+    prepare.add_argument(
+        "--vocab-size", type=_positive, default=8192, metavar="N", help="pieces of trained vocabularies"
+    )
     prepare.add_argument("--vocab", type=Path, metavar="FILE", help="WordPiece vocabulary of the peer (trained)")
     for kind in (mlm, prepare):
         kind.add_argument("--against", choices=("transformers",), default="transformers", help="the peer")

@@ -34,7 +34,8 @@ class Finding:
 def main(argv: list[str]) -> int:
     argparse.ArgumentParser(
         prog="python -m posenc_jax doctor",
-        description="Checks versions, devices and room on this machine; ends with 0 when all that is needed is there, else 1.",
+        description="Checks versions, devices and room on this machine; ends with 0 when all that is needed is there, "
+        "else with 1.",
     ).parse_args(argv)
     whole = True
     for check in (_python, _packages, _machine, _devices, _optional):
@@ -107,13 +108,20 @@ def _machine() -> list[Finding]:
             f"{free / GIB:.1f} GiB free in {Path.cwd()}",
             "" if free > GIB else "a quickstart wants 1 GiB; free some, or go to another folder",
         ),
-        Finding(writable, "this folder", "can be written" if writable else "is read-only", "" if writable else "name --out elsewhere"),
+        Finding(
+            writable,
+            "this folder",
+            "can be written" if writable else "is read-only",
+            "" if writable else "name --out elsewhere",
+        ),
     ]
 
 
 def _memory() -> str:
     try:
-        total, free = (os.sysconf("SC_PAGE_SIZE") * os.sysconf(name) / GIB for name in ("SC_PHYS_PAGES", "SC_AVPHYS_PAGES"))
+        total, free = (
+            os.sysconf("SC_PAGE_SIZE") * os.sysconf(name) / GIB for name in ("SC_PHYS_PAGES", "SC_AVPHYS_PAGES")
+        )
     except (ValueError, OSError):
         return "unknown"
     return f"{total:.1f} GiB, {free:.1f} of them unused"
@@ -129,7 +137,9 @@ def _devices() -> list[Finding]:
         speed = _matmul_gflops(jax)
     except Exception as error:  # whatever a broken installation or a driver raises
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        mend = "JAX_PLATFORMS=cpu works without an accelerator; for one see the extras `cuda` and `tpu` in pyproject.toml"
+        mend = (
+            "JAX_PLATFORMS=cpu works without an accelerator; for one see the extras `cuda` and `tpu` in pyproject.toml"
+        )
         return [Finding(False, "devices", f"JAX finds none ({reason}; JAX_PLATFORMS {asked})", mend)]
     kinds = f"{len(devices)} x {devices[0].device_kind} ({devices[0].platform})"
     return [

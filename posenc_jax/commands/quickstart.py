@@ -27,7 +27,9 @@ def main(argv: list[str]) -> int:
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # outside of pre-training both end the act at work
     try:
-        finished = quickstart(args.out, seed=args.seed, steps=args.steps, source=args.source, stopping=_saving_on_signals)
+        finished = quickstart(
+            args.out, seed=args.seed, steps=args.steps, source=args.source, stopping=_saving_on_signals
+        )
     except KeyboardInterrupt:
         finished = False
     if not finished:

@@ -78,12 +78,15 @@ def bench_mlm(workload: Workload, rounds: int, steps: int) -> Table:
                 time.sleep(PAUSE_SECONDS)
                 connections[side].send(steps)
                 seconds[side].append(_answer(side, connections[side]))
-                print(f"round {number + 1}: {side}  {steps * workload.tokens / seconds[side][-1]:,.0f} tokens/s", flush=True)
+                print(
+                    f"round {number + 1}: {side}  {steps * workload.tokens / seconds[side][-1]:,.0f} tokens/s",
+                    flush=True,
+                )
     model = workload.model
     caption = (
         f"A training step of masked language modelling (forward, backward, clipping, AdamW), {model.layers} layers x "
-        f"{model.width}, {model.heads} heads, {model.vocab_size:,} words, {workload.batch_size} rows x {workload.length}, "
-        f"{masked:.0f} words masked, float32, dropout 0.1, {_threads()} threads, "
+        f"{model.width}, {model.heads} heads, {model.vocab_size:,} words, {workload.batch_size} rows x "
+        f"{workload.length}, {masked:.0f} words masked, float32, dropout 0.1, {_threads()} threads, "
         f"{'; '.join(dict.fromkeys(devices.values()))}. {steps} steps a turn, first ones left out."
     )
     speeds = {side: [steps * workload.tokens / one for one in times] for side, times in seconds.items()}
@@ -99,9 +102,7 @@ def masked_batches(workload: Workload) -> list[tuple[np.ndarray, np.ndarray]]:
     batches = []
     for number, words_BxL in enumerate(workload.words()):
         row_B = np.arange(len(words_BxL), dtype=np.int32)
-        masked = jax.device_get(
-            mask_tokens(jax.random.key(number), words_BxL, row_B, workload.vocab_size, MlmConfig())
-        )
+        masked = jax.device_get(mask_tokens(jax.random.key(number), words_BxL, row_B, workload.vocab_size, MlmConfig()))
         labels_BxL = np.full_like(words_BxL, IGNORED)
         chosen_BxM = np.where(masked["predicted_weight"] > 0, masked["target"], IGNORED)
         np.put_along_axis(labels_BxL, masked["predicted"], chosen_BxM, axis=1)

@@ -46,16 +46,20 @@ def bench_prepare(
                 began = time.process_time()
                 passes[side]()
                 seconds[side].append(time.process_time() - began)
-                print(f"round {number + 1}: {side}  {size / seconds[side][-1]:,.0f} characters a CPU second", flush=True)
+                print(
+                    f"round {number + 1}: {side}  {size / seconds[side][-1]:,.0f} characters a CPU second", flush=True
+                )
     caption = (
-        f"{size:,} characters of {' and '.join(source_list(source))} in {len(texts):,} documents to rows of {length}. {OURS}: cut into sentences, "
-        f"tokenize ({tokens[OURS]:,} tokens, unigram of {vocab_size:,}), pack, write; the peer: tokenize "
+        f"{size:,} characters of {' and '.join(source_list(source))} in {len(texts):,} documents to rows of "
+        f"{length}. {OURS}: cut into sentences, tokenize ({tokens[OURS]:,} tokens, unigram of {vocab_size:,}), pack, write; the peer: tokenize "
         f"({tokens[PEER]:,} tokens, {vocab or f'WordPiece of {vocab_size:,}'}), group, nothing written. CPU seconds of "
         "one process, tokenizers trained before."
     )
     return [
         ratio_table(caption, "tokens/CPU s", {side: [tokens[side] / one for one in seconds[side]] for side in passes}),
-        ratio_table("The same by characters.", "characters/CPU s", {s: [size / one for one in seconds[s]] for s in passes}),
+        ratio_table(
+            "The same by characters.", "characters/CPU s", {s: [size / one for one in seconds[s]] for s in passes}
+        ),
     ]
 
 

@@ -110,10 +110,14 @@ def _rows(out: Path, source: str, acts: Acts) -> RowsInfo:
         with show_progress() as progress:
             info = prepare(source, out, length=LENGTH, vocab_size=VOCAB_SIZE, packing=PACKING, progress=progress)
         of = info.statistics
-        print(f"      {of['words']:,} words in {of['documents']:,} documents: {of['tokens']:,} pieces in {of['rows']:,} rows")
         print(
-            f"      Whoever knows how frequent each piece is and nothing else guesses at {info.validation.unigram_entropy:.2f} "
-            "nats a piece\n      (the unigram entropy of the held-out text): the number to beat."
+            f"      {of['words']:,} words in {of['documents']:,} documents: {of['tokens']:,} pieces "
+            f"in {of['rows']:,} rows"
+        )
+        print(
+            f"      Whoever knows how frequent each piece is and nothing else guesses at "
+            f"{info.validation.unigram_entropy:.2f} nats a piece\n"
+            "      (the unigram entropy of the held-out text): the number to beat."
         )
     return info
 
@@ -207,7 +211,8 @@ def _what_next() -> None:
     print(
         "\nYour own text, in four lines (a .txt file, blank lines between documents):\n"
         "  python -m posenc_jax prepare --source text:MY.txt --out out/mine/rows\n"
-        "  python -m posenc_jax pretrain --config configs/tupe.py:tupe_r,tiny --data out/mine/rows --workdir out/mine/run\n"
+        "  python -m posenc_jax pretrain --config configs/tupe.py:tupe_r,tiny --data out/mine/rows "
+        "--workdir out/mine/run\n"
         "  python -m posenc_jax probes --source text:MY.txt --out out/mine/probes\n"
         "  python -m posenc_jax glue --workdir out/mine/run --data out/mine/probes --tasks order,next"
     )

@@ -194,7 +194,7 @@ def _whole(value: Any) -> str:
 
 
 def duration(seconds: float) -> str:
-    """"43 s", "2 min 31 s", "5 h 02 min"."""
+    """As "43 s", "2 min 31 s" or "5 h 02 min"."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

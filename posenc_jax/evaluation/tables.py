@@ -70,7 +70,8 @@ class Line:
         each = " ".join(scores) if len(scores) > 1 else "1 seed"
         majority = f"{100 * self.majority:.2f}"
         return (
-            self.task, self.metric, median, each, majority, self.start, self.protocol, f"{self.rows}", f"{self.seconds:.0f}"
+            self.task, self.metric, median, each, majority,
+            self.start, self.protocol, f"{self.rows}", f"{self.seconds:.0f}",
         )  # fmt: skip
 
 

@@ -24,12 +24,16 @@ def test_the_ratio_is_the_median_of_the_rounds_not_of_the_speeds():
 @pytest.mark.parametrize(("what", "package"), [("mlm", "torch"), ("mlm", "transformers"), ("prepare", "transformers")])
 def test_a_missing_peer_is_told_in_one_sentence(what, package, monkeypatch):
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else find(name) or find("json"))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == package else find(name) or find("json")
+    )
     with pytest.raises(UserError, match=f"but {package} cannot be imported here; pip install {package}$"):
         bench.main([what, "--against", "transformers"])
 
 
-@pytest.mark.parametrize("words", [[], ["mlm", "--rounds", "0"], ["mlm", "--against", "fairseq"], ["prepare", "--length", "x"]])
+@pytest.mark.parametrize(
+    "words", [[], ["mlm", "--rounds", "0"], ["mlm", "--against", "fairseq"], ["prepare", "--length", "x"]]
+)
 def test_what_cannot_be_meant_is_wrong_use(words, capsys):
     with pytest.raises(SystemExit) as caught:
         bench.main(words)

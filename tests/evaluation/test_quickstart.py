@@ -17,7 +17,10 @@ from posenc_jax.parallel.mesh import make_mesh
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
     """60 documents of 6 sentences, of words the probes can exchange."""
-    people, doings = ("farmer", "teacher", "doctor", "sailor", "painter"), ("slowly", "gladly", "never", "often", "always", "soon")
+    people, doings = (
+        ("farmer", "teacher", "doctor", "sailor", "painter"),
+        ("slowly", "gladly", "never", "often", "always", "soon"),
+    )
     documents = [
         "\n".join(f"The {age} {person} of {place} goes {doing} home today." for doing in doings)
         for age, person, place in itertools.product(("old", "young", "tall"), people, ("rome", "york", "bern", "cork"))
@@ -49,7 +52,9 @@ def test_it_is_stopped_goes_on_and_ends_with_table_and_picture(text, tmp_path, s
     settings = dict(steps=3, source=f"text:{text}")
     assert not quickstart(tmp_path, **settings, stopping=stop_at_second_step)
     stopped = capsys.readouterr().out
-    assert "[3/6] Pre-training bert_a" in stopped and "stopped and saved at step 1" in stopped and "[4/6]" not in stopped
+    assert (
+        "[3/6] Pre-training bert_a" in stopped and "stopped and saved at step 1" in stopped and "[4/6]" not in stopped
+    )
 
     assert quickstart(tmp_path, **settings)
     printed = capsys.readouterr().out
@@ -61,9 +66,13 @@ def test_it_is_stopped_goes_on_and_ends_with_table_and_picture(text, tmp_path, s
     report = (tmp_path / "report.md").read_text()
     assert "| tupe_r_seed0 | order | accuracy |" in report and (tmp_path / "curves.png").exists()
 
-    files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.parent.name in ("3", "order", "glue", "rows")}
+    files = {
+        path: path.stat().st_mtime_ns
+        for path in tmp_path.rglob("*")
+        if path.parent.name in ("3", "order", "glue", "rows")
+    }
     assert quickstart(tmp_path, **settings) and files
     assert files == {path: path.stat().st_mtime_ns for path in files}
 
-    with pytest.raises(UsageError, match="train.steps: 3 -> 4"):
+    with pytest.raises(UsageError, match=r"train\.steps: 3 -> 4"):
         quickstart(tmp_path, steps=4, source=f"text:{text}")

@@ -35,8 +35,9 @@ def make_run(folder, *, seed=0, loss=5.0, finished=True, entropy=6.5, score=None
     (folder / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     if score is not None:
         record = {
-            "task": "order", "metric": "accuracy", "seed": 0, "score": score, "majority": 0.5, "rows": 2000, "seconds": 9.0,
-            "start": "step 20 (ab)", "epochs": 2, "batch_size": 32, "learning_rate": 1e-3, "data": "x", "notes": ["a note"],
+            "task": "order", "metric": "accuracy", "seed": 0, "score": score, "majority": 0.5, "rows": 2000,
+            "seconds": 9.0, "start": "step 20 (ab)", "epochs": 2, "batch_size": 32, "learning_rate": 1e-3, "data": "x",
+            "notes": ["a note"],
         }  # fmt: skip
         (folder / "glue").mkdir()
         (folder / "glue" / "scores.json").write_text(json.dumps([record]))
@@ -50,7 +51,8 @@ def cells(run, row=0):
 def test_a_finished_run_says_how_far_it_came_beside_the_unigram_entropy(tmp_path):
     assert cells(make_run(tmp_path / "run")) == {
         "run": "run", "scheme": "tupe+t5, [CLS] untied", "parameters": "1,234,567", "steps": "20", "seed": "0",
-        "validation loss": "5.000", "unigram entropy": "6.500", "below": "1.500", "tokens/s": "1,000", "time": "2 min 31 s",
+        "validation loss": "5.000", "unigram entropy": "6.500", "below": "1.500", "tokens/s": "1,000",
+        "time": "2 min 31 s",
     }  # fmt: skip
 
 
@@ -123,13 +125,15 @@ def test_a_run_without_a_metric_has_no_curve(tmp_path):
     assert "curves" not in write_report(read_runs([run]), run).read_text() and not (run / "curves.png").exists()
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0.4, "0 s"), (59.6, "1 min 00 s"), (151, "2 min 31 s"), (18120, "5 h 02 min")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (59.6, "1 min 00 s"), (151, "2 min 31 s"), (18120, "5 h 02 min")]
+)
 def test_durations_are_for_a_person_to_read(seconds, text):
     assert duration(seconds) == text
 
 
 def test_what_is_no_workdir_is_refused(tmp_path):
-    with pytest.raises(UserError, match="there is no folder .*nowhere"):
+    with pytest.raises(UserError, match=r"there is no folder .*nowhere"):
         read_runs([tmp_path / "nowhere"])
     with pytest.raises(UserError, match="is not a workdir"):
         read_runs([tmp_path])

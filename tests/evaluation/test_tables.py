@@ -11,7 +11,12 @@ def record(task="CoLA", seed=0, score=0.5, start="step 10 (ab)", notes=()):
 
 
 def test_a_line_is_the_median_over_the_seeds_that_differ_in_nothing_else():
-    records = [record(seed=2, score=0.1), record(seed=0, score=0.9), record(seed=1, score=0.2), record(start="from scratch")]
+    records = [
+        record(seed=2, score=0.1),
+        record(seed=0, score=0.9),
+        record(seed=1, score=0.2),
+        record(start="from scratch"),
+    ]
     first, second = summarise(records)
     assert first.scores == (0.9, 0.2, 0.1) and first.cells()[2:4] == ("20.00", "90.00 20.00 10.00")
     assert second.start == "from scratch" and second.cells()[3] == "1 seed"
