@@ -115,7 +115,7 @@ def _rows(out: Path, source: str, acts: Acts) -> RowsInfo:
             f"in {of['rows']:,} rows"
         )
         print(
-            f"      Whoever knows how frequent each piece is and nothing else guesses at "
+            "      Whoever knows how frequent each piece is and nothing else guesses at "
             f"{info.validation.unigram_entropy:.2f} nats a piece\n"
             "      (the unigram entropy of the held-out text): the number to beat."
         )
