@@ -17,13 +17,15 @@ def main(argv: list[str]) -> int:
         "--tasks", required=True, metavar="A,B", help="CoLA, SST-2, MRPC, STS-B, RTE, or the probes order, next"
     )
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="runs a task, seeds 0 to N-1 (1)")
-    parser.add_argument("--epochs", type=int, default=3, metavar="N", help="passes over the training rows (3)")
+    parser.add_argument(
+        "--epochs", type=int, metavar="N", help="passes over the training rows (10, and 3 where there are over 10,000)"
+    )
     parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="rows a step (32)")
     parser.add_argument("--learning-rate", type=float, metavar="X", help="peak rate (5e-5 * 768 / model width)")
     parser.add_argument("--from-scratch", action="store_true", help="fresh weights: what pre-training must beat")
     args = parser.parse_args(argv)
     for name in ("seeds", "epochs", "batch_size"):
-        if getattr(args, name) < 1:
+        if getattr(args, name) is not None and getattr(args, name) < 1:
             parser.error(f"--{name.replace('_', '-')} {getattr(args, name)} must be at least 1")
     if args.learning_rate is not None and not 0 < args.learning_rate < float("inf"):
         parser.error(f"--learning-rate {args.learning_rate} must be above 0")

@@ -15,7 +15,14 @@ import optax
 from posenc_jax.config import MeshConfig
 from posenc_jax.data.tasks import Examples, TaskSpec, find_file, find_task, load_split
 from posenc_jax.evaluation.batches import make_buckets
-from posenc_jax.evaluation.finetune import Job, Protocol, default_learning_rate, fine_tune, make_objective
+from posenc_jax.evaluation.finetune import (
+    Job,
+    Protocol,
+    default_epochs,
+    default_learning_rate,
+    fine_tune,
+    make_objective,
+)
 from posenc_jax.evaluation.pretrained import Pretrained, load_pretrained, restore_encoder
 from posenc_jax.evaluation.report import read_runs, write_report
 from posenc_jax.evaluation.scores import Record, read_scores, write_scores
@@ -42,13 +49,14 @@ def run_glue(
     names: Sequence[str],
     *,
     seeds: int = 1,
-    epochs: int = 3,
+    epochs: int | None = None,
     batch_size: int = 32,
     learning_rate: float | None = None,
     from_scratch: bool = False,
 ) -> list[Record]:
     """Scores the encoder of `workdir` on the tasks `names` under `data`, seeds 0, 1, ... each; returns their records.
 
+    `epochs` and `learning_rate` are by default those of `finetune.default_epochs` and `default_learning_rate`.
     Writes WORKDIR/glue/scores.json after each job and WORKDIR/report.md at the end. `from_scratch` starts from fresh
     weights instead: what pre-training must beat. Raises `UserError` or `UsageError` before any training for whatever
     is wrong with the workdir or the files.
@@ -59,13 +67,13 @@ def run_glue(
     mesh = make_mesh(MeshConfig())
     check_batch(batch_size, 1, mesh)
     rate = default_learning_rate(pretrained.model) if learning_rate is None else learning_rate
-    protocol = Protocol(learning_rate=rate, epochs=epochs, batch_size=batch_size)
     encoder, start = None, FROM_SCRATCH
     if not from_scratch:
         target = abstract_state(make_objective(tasks[0].spec, pretrained.model), optax.identity(), mesh).params
         encoder, start = restore_encoder(pretrained.workdir, target["encoder"])
     mine = []
     for task in tasks:
+        protocol = Protocol(rate, epochs or default_epochs(len(task.train.labels)), batch_size)
         identity = {"task": task.spec.name, "start": start, **dataclasses.asdict(protocol), "data": task.data}
         job = None
         for seed in range(seeds):

@@ -1,5 +1,7 @@
 """What training carries from step to step, and how it lies on the mesh."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -37,14 +39,20 @@ def abstract_state(objective: Objective, optimizer: optax.GradientTransformation
     )
 
 
+@functools.lru_cache(maxsize=4)  # seeds of one task differ in the key alone
+def _compiled_init(
+    objective: Objective, optimizer: optax.GradientTransformation, mesh: Mesh
+) -> Callable[[jax.Array], TrainState]:
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract_state(objective, optimizer, mesh))
+    return jax.jit(lambda key: nn.unbox(_init(objective, optimizer, key)), out_shardings=shardings)
+
+
 def create_state(
     objective: Objective, optimizer: optax.GradientTransformation, mesh: Mesh, seed: int, params: Any = None
 ) -> TrainState:
     """Fresh state, each leaf made where it will live. `params` replaces subtrees of the fresh parameters:
     {"encoder": tree} starts a fine-tuning from a pre-trained encoder."""
-    shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract_state(objective, optimizer, mesh))
-    init = jax.jit(lambda key: nn.unbox(_init(objective, optimizer, key)), out_shardings=shardings)
-    state = init(jax.random.key(seed))
+    state = _compiled_init(objective, optimizer, mesh)(jax.random.key(seed))
     return state.replace(params={**state.params, **params}) if params else state
 
 

@@ -75,7 +75,7 @@ class Terminal:
 
     def __init__(self, total_steps: int, step: int, title: str, tokens_per_step: int) -> None:
         self._total, self._title, self._tokens = total_steps, title, tokens_per_step
-        self._started, self._first = time.monotonic(), step
+        self._clock: tuple[float, int] | None = None  # when the first step was done, and which it was
         console = Console()
         self._bar = None
         if console.is_terminal:
@@ -88,6 +88,7 @@ class Terminal:
             self._bar.start()
 
     def advance(self, step: int) -> None:
+        self._clock = self._clock or (time.monotonic(), step)
         if self._bar:
             self._bar.update(self._task, completed=step)
 
@@ -112,6 +113,6 @@ class Terminal:
             self._bar.stop()
 
     def _left(self, step: int) -> str:
-        done = max(1, step - self._first)
-        seconds = round((time.monotonic() - self._started) / done * (self._total - step))
+        since, first = self._clock or (time.monotonic(), step)
+        seconds = round((time.monotonic() - since) / max(1, step - first) * (self._total - step))
         return f"{seconds // 60}:{seconds % 60:02d}"
