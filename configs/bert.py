@@ -80,4 +80,4 @@ def _tiny(config: ConfigDict) -> None:
     be six times flatter than at width 768, and the position terms leave that plateau late or never."""
     config.model.update(norm="pre", init_std=0.1, dropout=0.0, attention_dropout=0.0, dtype="float32", scan=False)
     config.optimizer.update(learning_rate=3e-3, schedule="cosine", warmup="100 steps", b2=0.98)
-    config.train.update(steps=1500, batch_size=32, log_every=50, eval_every=250, checkpoint_every=250)
+    config.train.update(steps=1200, batch_size=32, log_every=50, eval_every=200, checkpoint_every=200)

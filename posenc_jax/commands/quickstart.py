@@ -17,7 +17,7 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--out", default="out/quickstart", metavar="DIR", help="keeps everything (out/quickstart)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the pre-training; rows are shared (0)")
-    parser.add_argument("--steps", type=int, metavar="N", help="of each pre-training (1500)")
+    parser.add_argument("--steps", type=int, metavar="N", help="of each pre-training (1200)")
     parser.add_argument("--source", default="docstrings:", help="other text, as for `prepare` (docstrings:)")
     args = parser.parse_args(argv)
     if args.steps is not None and args.steps < 1:

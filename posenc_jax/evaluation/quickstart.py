@@ -39,7 +39,7 @@ PROBES = {
     "next": "does the second sentence follow the first one?",
 }
 PROBE_ROWS, PROBE_DEV_ROWS = 10_000, 2_000
-FINE_TUNING = dict(seeds=1, epochs=3, batch_size=32, learning_rate=1e-3)
+FINE_TUNING = dict(seeds=1, epochs=2, batch_size=32, learning_rate=1e-3)
 
 # -------------------------------------------------------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ def _pretrain(
 ) -> bool:
     overrides = {"data.path": str(info.path)}
     if steps is not None:
-        overrides |= {"train.steps": steps, "optimizer.warmup": max(1, steps // 15)}  # the share that 100 is of 1,500
+        overrides |= {"train.steps": steps, "optimizer.warmup": max(1, steps // 12)}  # the share that 100 is of 1,200
     config = load_config(f"configs/tupe.py:{arm},tiny,length={LENGTH},seed={seed}", overrides)
     with acts.act(
         number,
