@@ -190,7 +190,9 @@ def parse_arg(
             size = word
         else:
             known = [*variants, *sizes, *(f"{name}=" for name in variations)]
-            raise UsageError(f"the config's argument has no {word!r}{nearest(word, known)}; it takes {', '.join(known)}")
+            raise UsageError(
+                f"the config's argument has no {word!r}{nearest(word, known)}; it takes {', '.join(known)}"
+            )
     return variant, size, quick
 
 
@@ -209,7 +211,9 @@ def to_steps(duration: Duration, key: str, *, tokens_per_step: int, steps_per_ep
             steps = number * steps_per_epoch
         case _:
             if run is None:
-                raise UsageError(f"{key}={duration!r} is a share of a run whose length it is; give steps, tokens or epochs")
+                raise UsageError(
+                    f"{key}={duration!r} is a share of a run whose length it is; give steps, tokens or epochs"
+                )
             steps = number / 100 * run
     return 0 if number == 0 else max(1, round(steps))
 
@@ -253,9 +257,7 @@ def _check(config: Config) -> None:
             f"model.positions.buckets={model.positions.buckets}, where the exact buckets end"
         )
     if train.batch_size % train.accumulate:
-        raise UsageError(
-            f"train.batch_size={train.batch_size} is not divisible by train.accumulate={train.accumulate}"
-        )
+        raise UsageError(f"train.batch_size={train.batch_size} is not divisible by train.accumulate={train.accumulate}")
     if config.data.length is not None and config.data.length < 8:
         raise UsageError(f"data.length={config.data.length} is too short; the least is 8")
     for name in ("steps", "log_every", "eval_every", "checkpoint_every"):

@@ -1,4 +1,4 @@
-"""Nested dicts -> typed dataclasses. Every value is checked against its field, every error names key, value and mend."""
+"""Nested dicts -> typed dataclasses. A value is checked against its field; an error names key, value and mend."""
 
 import dataclasses
 import difflib
@@ -16,7 +16,7 @@ class Word(str):
 
 
 def build(cls: type, settings: Any, path: str = "") -> Any:
-    """An instance of the dataclass `cls`, its fields' types met. `path` is the key of the group. Raises `UsageError`."""
+    """An instance of the dataclass `cls` with every type met; `path` is the group's key. Raises `UsageError`."""
     if not isinstance(settings, Mapping):
         raise UsageError(f"{path or 'the config'} holds {settings!r}; it must be a group of settings")
     fields = {field.name: field for field in dataclasses.fields(cls)}
@@ -34,7 +34,9 @@ def _convert(value: Any, hint: Any, key: str) -> Any:
     if origin is Literal:
         choices = typing.get_args(hint)
         if value not in choices:
-            raise UsageError(f"{key}={value!r} is not one of {', '.join(map(repr, choices))}{nearest(str(value), choices)}")
+            raise UsageError(
+                f"{key}={value!r} is not one of {', '.join(map(repr, choices))}{nearest(str(value), choices)}"
+            )
         return str(value)
     if origin is types.UnionType:
         return _convert_union(value, typing.get_args(hint), key)

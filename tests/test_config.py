@@ -102,21 +102,28 @@ def test_a_setting_that_cannot_be_meant_is_refused_by_name(overrides, words):
 
 
 def test_a_missing_file_and_an_unknown_variant_name_what_there_is():
-    with pytest.raises(UsageError, match=r"no config file 'nowhere.py'; shipped ones are configs/bert.py, configs/tupe.py"):
+    with pytest.raises(
+        UsageError, match=r"no config file 'nowhere.py'; shipped ones are configs/bert.py, configs/tupe.py"
+    ):
         load_config("nowhere.py")
     with pytest.raises(UsageError, match=r"no 'tupe_b'; did you mean 'tupe_r'|'tupe_a'"):
         load_config("configs/tupe.py:tupe_b")
 
 
 def test_a_broken_config_file_is_one_sentence(tmp_path):
-    for text, words in [("x = 1/0", "ZeroDivisionError"), ("x = 1", "no function get_config"), ("def get_config(arg): return {}[1]", "KeyError")]:
+    for text, words in [
+        ("x = 1/0", "ZeroDivisionError"),
+        ("x = 1", "no function get_config"),
+        ("def get_config(arg): return {}[1]", "KeyError"),
+    ]:
         (tmp_path / "broken.py").write_text(text)
         with pytest.raises(UsageError, match=words):
             load_config(str(tmp_path / "broken.py"))
 
 
 def test_a_users_own_file_may_build_on_a_shipped_one(tmp_path):
-    own = "from configs.bert import get_config as base\ndef get_config(arg=''):\n    c = base(arg)\n    c.model.layers = 5\n    return c\n"
+    body = "c = base(arg)\n    c.model.layers = 5\n    return c\n"
+    own = f"from configs.bert import get_config as base\ndef get_config(arg=''):\n    {body}"
     (tmp_path / "own.py").write_text(own)
     assert load_config(f"{tmp_path / 'own.py'}:bert_r,tiny").model.layers == 5
 
@@ -130,7 +137,17 @@ def test_parse_arg_takes_words_in_any_order():
 
 @pytest.mark.parametrize(
     ("duration", "steps"),
-    [(7, 7), ("7", 7), ("1e3", 1000), ("6 %", 12), ("50%", 100), ("4096 tokens", 4), ("2 epochs", 25), ("0", 0), ("0.001 epochs", 1)],
+    [
+        (7, 7),
+        ("7", 7),
+        ("1e3", 1000),
+        ("6 %", 12),
+        ("50%", 100),
+        ("4096 tokens", 4),
+        ("2 epochs", 25),
+        ("0", 0),
+        ("0.001 epochs", 1),
+    ],
 )
 def test_durations(duration, steps):
     assert to_steps(duration, "key", tokens_per_step=1024, steps_per_epoch=12.5, run=200) == steps

@@ -37,4 +37,3 @@ def write_rows(folder: Path, train: int = 64, validation: int = 16, packing: str
     )  # fmt: skip
     write_rows_info(info)
     return read_rows_info(folder)
-

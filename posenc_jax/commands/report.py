@@ -15,7 +15,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--out", metavar="DIR", help="where report.md and curves.png go (the first workdir)")
     args = parser.parse_args(argv)
 
-    from posenc_jax.evaluation.report import print_report, read_runs, write_report
+    from posenc_jax.evaluation.report import print_report, write_report
+    from posenc_jax.evaluation.runs import read_runs
 
     runs = read_runs(args.runs)
     path = write_report(runs, args.out or args.runs[0])

@@ -42,9 +42,7 @@ def decode_row(record: bytes, length: int) -> dict[str, np.ndarray]:
     if documents < 0 or len(lengths) != documents or lengths.sum() != len(tokens):
         raise UserError("a record is not a packed row: its shard is damaged or was not written by `prepare`")
     if len(tokens) > length:
-        raise UserError(
-            f"a row of {len(tokens)} tokens does not fit length {length}; give the length it has"
-        )
+        raise UserError(f"a row of {len(tokens)} tokens does not fit length {length}; give the length it has")
     row = {name: np.zeros(length, np.int32) for name in ("tokens", "segments", "positions")}
     starts = np.cumsum(lengths) - lengths
     row["tokens"][: len(tokens)] = tokens

@@ -51,7 +51,8 @@ def bench_prepare(
                 )
     caption = (
         f"{size:,} characters of {' and '.join(source_list(source))} in {len(texts):,} documents to rows of "
-        f"{length}. {OURS}: cut into sentences, tokenize ({tokens[OURS]:,} tokens, unigram of {vocab_size:,}), pack, write; the peer: tokenize "
+        f"{length}. {OURS}: cut into sentences, tokenize ({tokens[OURS]:,} tokens, unigram of {vocab_size:,}), pack, "
+        "write; the peer: tokenize "
         f"({tokens[PEER]:,} tokens, {vocab or f'WordPiece of {vocab_size:,}'}), group, nothing written. CPU seconds of "
         "one process, tokenizers trained before."
     )

@@ -2,15 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from posenc_jax.evaluation.report import Run
+from posenc_jax.evaluation.runs import Run
 
 CURVES_FILE = "curves.png"
 
 
-def draw_curves(runs: Sequence["Run"], path: Path) -> bool:
+def draw_curves(runs: Sequence[Run], path: Path) -> bool:
     """Training loss (thin), validation loss (with marks) and unigram entropy (dashed) over steps, a colour a run.
 
     Returns whether there was anything to draw. Uses no display and leaves matplotlib's global state alone.

@@ -24,7 +24,8 @@ from posenc_jax.evaluation.finetune import (
     make_objective,
 )
 from posenc_jax.evaluation.pretrained import Pretrained, load_pretrained, restore_encoder
-from posenc_jax.evaluation.report import read_runs, write_report
+from posenc_jax.evaluation.report import write_report
+from posenc_jax.evaluation.runs import read_runs
 from posenc_jax.evaluation.scores import Record, read_scores, write_scores
 from posenc_jax.parallel.mesh import check_batch, make_mesh
 from posenc_jax.training.state import abstract_state

@@ -21,9 +21,7 @@ class MlmHead(nn.Module):
         x_BxMxD = Norm(config, dtype, name="norm")(gelu(dense(hidden_BxMxD)))
         bias_init = nn.with_logical_partitioning(nn.initializers.zeros, ("vocab",))
         bias_V = self.param("bias", bias_init, (words_VxD.shape[0],))
-        logits_BxMxV = jnp.einsum(
-            "BMD,VD->BMV", x_BxMxD, words_VxD.astype(dtype), preferred_element_type=jnp.float32
-        )
+        logits_BxMxV = jnp.einsum("BMD,VD->BMV", x_BxMxD, words_VxD.astype(dtype), preferred_element_type=jnp.float32)
         return logits_BxMxV + bias_V[None, None]
 
 
@@ -45,7 +43,9 @@ class ClassificationHead(nn.Module):
     def _linear(self, name: str, x_BxD: jax.Array, features: int) -> jax.Array:
         bound = x_BxD.shape[-1] ** -0.5
         axes = ("embed", "embed_out" if name == "dense" else "classes")
-        kernel = self.param(f"{name}_kernel", nn.with_logical_partitioning(_uniform(bound), axes), (x_BxD.shape[-1], features))
+        kernel = self.param(
+            f"{name}_kernel", nn.with_logical_partitioning(_uniform(bound), axes), (x_BxD.shape[-1], features)
+        )
         bias = self.param(f"{name}_bias", nn.with_logical_partitioning(_uniform(bound), axes[1:]), (features,))
         return x_BxD @ kernel + bias[None]
 

@@ -58,7 +58,9 @@ def pretrain(config: Config, workdir: str | Path, *, should_stop: Callable[[], b
 def resolve(config: Config, info: RowsInfo) -> Config:
     """The config with what the rows decide filled in, every duration in steps. Raises `UsageError` on a clash."""
     if config.data.length not in (None, info.length):
-        raise UsageError(f"data.length={config.data.length}, but {info.path} holds rows of {info.length} slots; prepare others")
+        raise UsageError(
+            f"data.length={config.data.length}, but {info.path} holds rows of {info.length} slots; prepare others"
+        )
     if config.model.vocab_size is not None and config.model.vocab_size < info.vocab_size:
         raise UsageError(f"model.vocab_size={config.model.vocab_size} is below the tokenizer's {info.vocab_size}")
     check_scheme(config.model.positions, info.length)
@@ -77,7 +79,9 @@ def resolve(config: Config, info: RowsInfo) -> Config:
     if total < 1:
         raise UsageError(f"train.steps={train.steps!r} is no step at all")
     if warmup > total:
-        raise UsageError(f"optimizer.warmup={config.optimizer.warmup!r} is {warmup} steps, more than train.steps={total}")
+        raise UsageError(
+            f"optimizer.warmup={config.optimizer.warmup!r} is {warmup} steps, more than train.steps={total}"
+        )
     return dataclasses.replace(
         config,
         model=dataclasses.replace(config.model, vocab_size=config.model.vocab_size or info.vocab_size),
@@ -99,7 +103,11 @@ def _run(config: Config, info: RowsInfo, workdir: Path, mesh: Any, should_stop: 
     schedule = make_schedule(config.optimizer, train.steps, config.optimizer.warmup)
     checkpoints = Checkpoints(workdir, train.keep_checkpoints)
     restored = checkpoints.restore(abstract_state(objective, optimizer, mesh))
-    state, seconds = (restored[0], restored[1]["seconds"]) if restored else (create_state(objective, optimizer, mesh, train.seed), 0.0)
+    state, seconds = (
+        (restored[0], restored[1]["seconds"])
+        if restored
+        else (create_state(objective, optimizer, mesh, train.seed), 0.0)
+    )
     first = int(state.step)
     if first >= train.steps and (summary := _summary(workdir)):
         checkpoints.close()
@@ -114,7 +122,10 @@ def _run(config: Config, info: RowsInfo, workdir: Path, mesh: Any, should_stop: 
             tracker.write(kind, step, values)
 
     def on_log(step: int, values: dict[str, float]) -> None:
-        speed = {"learning_rate": float(schedule(step - 1)), "tokens_per_second": tokens_per_step / values.pop("seconds")}
+        speed = {
+            "learning_rate": float(schedule(step - 1)),
+            "tokens_per_second": tokens_per_step / values.pop("seconds"),
+        }
         track("train", step, {**values, **speed})
 
     def on_save(state: TrainState) -> None:
@@ -175,7 +186,9 @@ def _make_evaluation(config: Config, info: RowsInfo, objective: Mlm, mesh: Any) 
 
     def evaluate(params: Any) -> dict[str, float]:
         looks = [look(params, put_batch({n: rows[mine] for n, rows in batch.items()}, mesh), key) for batch in batches]
-        terms = {name: tuple(sum(parts) for parts in zip(*(one[name] for one in looks), strict=True)) for name in looks[0]}
+        terms = {
+            name: tuple(sum(parts) for parts in zip(*(one[name] for one in looks), strict=True)) for name in looks[0]
+        }
         values = {name: float(value) for name, value in means(terms).items()}
         return {"loss": values.pop("mlm_loss"), **values}
 

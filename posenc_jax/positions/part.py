@@ -40,7 +40,9 @@ class Part(nn.Module):
         """What the encoder's part hands to `content_terms` of the same part in every layer."""
         return None
 
-    def rotate(self, q_BxLxHxd: jax.Array, k_BxLxHxd: jax.Array, position_BxL: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def rotate(
+        self, q_BxLxHxd: jax.Array, k_BxLxHxd: jax.Array, position_BxL: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
         """Queries and keys with the position turned into them."""
         return q_BxLxHxd, k_BxLxHxd
 

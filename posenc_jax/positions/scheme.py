@@ -74,7 +74,9 @@ class Scheme(nn.Module):
     def shared_tables(self) -> dict[str, Any]:
         return {name: part.shared_tables() for name, part in self._parts().items()}
 
-    def rotate(self, q_BxLxHxd: jax.Array, k_BxLxHxd: jax.Array, position_BxL: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def rotate(
+        self, q_BxLxHxd: jax.Array, k_BxLxHxd: jax.Array, position_BxL: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
         for part in self._parts().values():
             q_BxLxHxd, k_BxLxHxd = part.rotate(q_BxLxHxd, k_BxLxHxd, position_BxL)
         return q_BxLxHxd, k_BxLxHxd
@@ -83,8 +85,7 @@ class Scheme(nn.Module):
         self, q_BxLxHxd: jax.Array, k_BxLxHxd: jax.Array, position_BxL: jax.Array, tables: dict[str, Any]
     ) -> jax.Array | None:
         return _sum(
-            part.content_terms(q_BxLxHxd, k_BxLxHxd, position_BxL, tables[name])
-            for name, part in self._parts().items()
+            part.content_terms(q_BxLxHxd, k_BxLxHxd, position_BxL, tables[name]) for name, part in self._parts().items()
         )
 
 

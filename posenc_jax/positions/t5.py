@@ -1,7 +1,5 @@
 """T5's bucketed relative bias: BERT-R with a learned input position, the relative half of TUPE-R with `untie_cls`."""
 
-from typing import ClassVar
-
 import jax
 import jax.numpy as jnp
 import numpy as np

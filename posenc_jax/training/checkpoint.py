@@ -100,8 +100,8 @@ class Checkpoints:
         free = shutil.disk_usage(self.folder).free
         if free < needed + 1e6:  # and a megabyte of indices
             raise UserError(
-                f"no room for checkpoint {step} in {self.folder}: it takes {needed / 1e6:.1f} MB and {free / 1e6:.1f} MB "
-                "are free; what was saved before is whole: make room and run the same line again"
+                f"no room for checkpoint {step} in {self.folder}: it takes {needed / 1e6:.1f} MB and "
+                f"{free / 1e6:.1f} MB are free; what was saved before is whole: make room and run the same line again"
             )
 
     def _set_aside(self, unreadable: list[int], used: int, warn: Any) -> None:

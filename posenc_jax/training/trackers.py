@@ -34,7 +34,8 @@ class JsonLines:
             self._file.flush()
         except OSError as error:
             raise UserError(
-                f"cannot write {self._file.name} ({error.strerror}); checkpoints are whole: mend that and run the same line again"
+                f"cannot write {self._file.name} ({error.strerror}); checkpoints are whole: mend that and run the "
+                "same line again"
             ) from error
 
     def close(self) -> None:

@@ -47,7 +47,9 @@ def read_config(workdir: Path) -> Config:
     """The config a run was started with. Raises `UserError` where there is none."""
     path = Path(workdir) / CONFIG_FILE
     if not path.is_file():
-        raise UserError(f"{workdir} is not a workdir: it has no {CONFIG_FILE}; `pretrain --workdir {workdir}` makes one")
+        raise UserError(
+            f"{workdir} is not a workdir: it has no {CONFIG_FILE}; `pretrain --workdir {workdir}` makes one"
+        )
     try:
         return config_from_dict(json.loads(path.read_text()))
     except ValueError as error:
@@ -67,5 +69,6 @@ def _check_same_run(workdir: Path, config: Config, info: RowsInfo) -> None:
         if there["tokenizer_sha256"] != info.tokenizer_sha256:
             raise UserError(
                 f"{info.path} was made with another tokenizer than the rows {workdir} was trained on (sha256 "
-                f"{info.tokenizer_sha256[:12]}, there {there['tokenizer_sha256'][:12]}); give those rows, or another folder"
+                f"{info.tokenizer_sha256[:12]}, there {there['tokenizer_sha256'][:12]}); give those rows, "
+                "or another folder"
             )

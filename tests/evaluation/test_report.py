@@ -7,7 +7,8 @@ import pytest
 
 from posenc_jax.config import Config, ModelConfig, PositionConfig, TrainConfig, config_to_dict
 from posenc_jax.errors import UserError
-from posenc_jax.evaluation.report import COLUMNS, duration, print_report, read_runs, training_table, write_report
+from posenc_jax.evaluation.report import COLUMNS, duration, print_report, training_table, write_report
+from posenc_jax.evaluation.runs import read_runs
 from posenc_jax.evaluation.tables import write_sections
 
 CONFIG = Config(

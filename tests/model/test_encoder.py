@@ -52,9 +52,7 @@ def test_padding_does_not_change_real_tokens(variant, rng):
 def test_packing_does_not_change_documents(variant, contiguous, rng):
     encoder, params, tokens, segments = make(variant, rng)
     position = jnp.tile(jnp.arange(23)[None], (3, 1)).at[:, 10:].add(-10)
-    packed = apply(
-        encoder, params, tokens, segments.at[:, 10:].set(2), position, contiguous=contiguous
-    )
+    packed = apply(encoder, params, tokens, segments.at[:, 10:].set(2), position, contiguous=contiguous)
     first = apply(encoder, params, tokens[:, :10], segments[:, :10])
     second = apply(encoder, params, tokens[:, 10:], segments[:, 10:])
     np.testing.assert_allclose(packed, jnp.concatenate([first, second], 1), atol=1e-5)

@@ -35,7 +35,11 @@ def test_loss_equals_the_float64_oracle(variant, rng):
     exact, total, right = float64(params), 0.0, 0.0
     for row in range(4):
         hidden = encode_row(
-            exact["encoder"], objective.model, np.asarray(examples["tokens"][row]), np.asarray(examples["segments"][row]), np.arange(23)
+            exact["encoder"],
+            objective.model,
+            np.asarray(examples["tokens"][row]),
+            np.asarray(examples["segments"][row]),
+            np.arange(23),
         )
         logits = mlm_logits(exact, objective.model, hidden[examples["predicted"][row]])
         weight, target = np.asarray(examples["predicted_weight"][row]), np.asarray(examples["target"][row])
@@ -75,6 +79,8 @@ def test_validation_masks_depend_on_the_row_and_not_on_the_batch(rng):
     mesh = make_mesh(MeshConfig(), jax.devices()[:1])
     look, key, batch = make_eval_step(objective, mesh), jax.random.key(7), make_batch(rng)
     whole = look(params, batch, key)["mlm_loss"]
-    halves = [look(params, {n: v[part] for n, v in batch.items()}, key)["mlm_loss"] for part in (slice(0, 2), slice(2, 4))]
+    halves = [
+        look(params, {n: v[part] for n, v in batch.items()}, key)["mlm_loss"] for part in (slice(0, 2), slice(2, 4))
+    ]
     np.testing.assert_allclose(whole[0], halves[0][0] + halves[1][0], rtol=1e-6)
     assert whole[1] == halves[0][1] + halves[1][1]

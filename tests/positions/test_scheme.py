@@ -23,7 +23,9 @@ class Rotating(Part):
 
         def turn(x):
             a, b = x[..., :half], x[..., half:]
-            return jnp.concatenate([a * jnp.cos(angle) - b * jnp.sin(angle), a * jnp.sin(angle) + b * jnp.cos(angle)], -1)
+            return jnp.concatenate(
+                [a * jnp.cos(angle) - b * jnp.sin(angle), a * jnp.sin(angle) + b * jnp.cos(angle)], -1
+            )
 
         return turn(q_BxLxHxd), turn(k_BxLxHxd)
 
@@ -62,7 +64,10 @@ def test_a_new_part_needs_no_change_to_the_encoder(part, rng, monkeypatch):
     gradient = jax.jit(jax.grad(loss))(params)
     if part is Meeting:
         assert params["layers"]["attention"]["positions"]["new"]["own"].shape == (2, 10, 10)
-        for leaf in (gradient["positions"]["new"]["table"][:23], gradient["layers"]["attention"]["positions"]["new"]["own"]):
+        for leaf in (
+            gradient["positions"]["new"]["table"][:23],
+            gradient["layers"]["attention"]["positions"]["new"]["own"],
+        ):
             assert np.abs(leaf).max() > 0
     swapped = tokens.at[:, 5].set(tokens[:, 6]).at[:, 6].set(tokens[:, 5])
     without = jax.tree_util.tree_map_with_path(

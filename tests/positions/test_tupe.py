@@ -27,7 +27,10 @@ def golden_params():
     tupe = {
         "table": ((3 * r + 5 * c) % 7) - 3.0,
         "norm": {"scale": 1 + 0.1 * np.arange(8), "bias": 0.05 * np.arange(8)},
-        "query": {"kernel": ((((2 * i + 3 * j) % 5) - 2) / 10).reshape(8, 2, 4), "bias": np.arange(8).reshape(2, 4) / 100},
+        "query": {
+            "kernel": ((((2 * i + 3 * j) % 5) - 2) / 10).reshape(8, 2, 4),
+            "bias": np.arange(8).reshape(2, 4) / 100,
+        },
         "key": {"kernel": ((((i + 2 * j) % 7) - 3) / 10).reshape(8, 2, 4), "bias": -np.arange(8).reshape(2, 4) / 50},
     }
     bucket, head = np.mgrid[:33, :2]
@@ -37,7 +40,10 @@ def golden_params():
 
 def bias(scheme, **positions):
     config = ModelConfig(
-        width=8, heads=2, vocab_size=9, positions=PositionConfig(scheme=scheme, untie_cls=True, max_length=4, **positions)
+        width=8,
+        heads=2,
+        vocab_size=9,
+        positions=PositionConfig(scheme=scheme, untie_cls=True, max_length=4, **positions),
     )
     params = {name: golden_params()[name] for name in scheme.split("+")}
     if positions:  # no entries of [CLS]'s own

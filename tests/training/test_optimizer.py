@@ -18,7 +18,9 @@ def test_linear_schedule_is_the_published_one():
 def test_schedules_meet_the_peak_and_the_end(name, middle, end, warmup):
     schedule = make_schedule(OptimizerConfig(learning_rate=2.0, schedule=name), 110 + warmup - 10, warmup)
     steps = 100
-    np.testing.assert_allclose([schedule(warmup), schedule(warmup + steps // 2), schedule(warmup + steps)], [2, 2 * middle, 2 * end], atol=1e-6)
+    np.testing.assert_allclose(
+        [schedule(warmup), schedule(warmup + steps // 2), schedule(warmup + steps)], [2, 2 * middle, 2 * end], atol=1e-6
+    )
 
 
 def adamw_by_hand(config, gradients, decay):
@@ -40,7 +42,12 @@ def test_adamw_with_clipping_equals_the_formula_and_decays_what_it_should(everyw
     params = {"kernel": jnp.ones(()), "bias": jnp.ones(()), "norm": {"scale": jnp.ones(())}, "query_bias": jnp.ones(())}
     state, gradients = optimizer.init(params), [0.1, 3.0, -1.0, 0.2]
     for g in gradients:
-        grads = {"kernel": jnp.float32(g), "bias": jnp.float32(g), "norm": {"scale": jnp.float32(g)}, "query_bias": jnp.float32(g)}
+        grads = {
+            "kernel": jnp.float32(g),
+            "bias": jnp.float32(g),
+            "norm": {"scale": jnp.float32(g)},
+            "query_bias": jnp.float32(g),
+        }
         updates, state = optimizer.update(grads, state, params)
         params = {
             "kernel": params["kernel"] + updates["kernel"], "bias": params["bias"] + updates["bias"],

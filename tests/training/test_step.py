@@ -27,7 +27,10 @@ def make_batch(rows=16, length=23):
 
 @functools.cache
 def one_step(devices=1, accumulate=1, fsdp=1, tensor=1, **changes):
-    objective = Mlm(small_model("tupe_r", vocab_size=72, width=32, heads=4, dropout=0.0, attention_dropout=0.0, **changes), MlmConfig(rate=0.3))
+    objective = Mlm(
+        small_model("tupe_r", vocab_size=72, width=32, heads=4, dropout=0.0, attention_dropout=0.0, **changes),
+        MlmConfig(rate=0.3),
+    )
     mesh = make_mesh(MeshConfig(fsdp=fsdp, tensor=tensor), jax.devices()[:devices])
     state = create_state(objective, SGD, mesh, seed=0)
     before = jax.device_get(state.params)

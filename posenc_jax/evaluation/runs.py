@@ -1,0 +1,87 @@
+"""Workdirs as they lie there, finished or not: what a report and its curves are made of. Starts no JAX backend."""
+
+import dataclasses
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from posenc_jax.config import Config
+from posenc_jax.data.rows import INFO_FILE
+from posenc_jax.errors import UserError
+from posenc_jax.evaluation.scores import Record, read_scores
+from posenc_jax.training.trackers import read_metrics
+from posenc_jax.training.workdir import read_config
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What a workdir says of its run."""
+
+    name: str
+    config: Config
+    events: Sequence[dict[str, Any]]
+    """The lines of metrics.jsonl."""
+    unigram_entropy: float | None
+    """Nats a word of the rows it is validated on."""
+    scores: Sequence[Record]
+
+    def curve(self, kind: str) -> list[tuple[int, float]]:
+        """(step, loss) of every "train" or "validation" line."""
+        return [(event["step"], event["loss"]) for event in self.events if event["kind"] == kind]
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The last line of a finished run; empty before that."""
+        return self.events[-1] if self.events and self.events[-1]["kind"] == "summary" else {}
+
+    @property
+    def step(self) -> int:
+        return max((event["step"] for event in self.events), default=0)
+
+    @property
+    def validation_loss(self) -> float | None:
+        return self.curve("validation")[-1][1] if self.curve("validation") else None
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Median over the logged windows."""
+        speeds = [event["tokens_per_second"] for event in self.events if event["kind"] == "train"]
+        return statistics.median(speeds) if speeds else None
+
+    @property
+    def scheme(self) -> str:
+        positions = self.config.model.positions
+        return positions.scheme + (", [CLS] untied" if positions.untie_cls else "")
+
+
+def read_runs(workdirs: Sequence[str | Path]) -> list[Run]:
+    """The runs of some workdirs, named by their folders. Raises `UserError` for a folder that is none."""
+    for workdir in workdirs:
+        if not Path(workdir).is_dir():
+            raise UserError(f"there is no folder {workdir}; name workdirs of `pretrain`")
+    paths = list(dict.fromkeys(Path(workdir).absolute() for workdir in workdirs))
+    return [_read_run(path, name) for path, name in zip(paths, _names(paths), strict=True)]
+
+
+def _read_run(workdir: Path, name: str) -> Run:
+    config = read_config(workdir)
+    return Run(name, config, read_metrics(workdir), _unigram_entropy(workdir), read_scores(workdir))
+
+
+def _unigram_entropy(workdir: Path) -> float | None:
+    try:
+        return json.loads((workdir / INFO_FILE).read_text("utf-8"))["validation"]["unigram_entropy"]
+    except (FileNotFoundError, KeyError):
+        return None
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{workdir / INFO_FILE} is damaged ({error}); copy it from the rows of this run") from error
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """The last parts of the paths, as few as tell them apart."""
+    depth = 1
+    while len({path.parts[-depth:] for path in paths}) < len(paths):
+        depth += 1
+    return ["/".join(path.parts[-depth:]) for path in paths]
