@@ -1,11 +1,12 @@
 """The front door: `python -m posenc_jax COMMAND ...`. Imports no JAX before it knows the command."""
 
+import errno
 import importlib
 import os
 import sys
 from pathlib import Path
 
-from posenc_jax.errors import FAILED, WRONG_USE, UserError
+from posenc_jax.errors import DONE, FAILED, WRONG_USE, UserError
 
 COMMANDS = {
     "prepare": "text -> tokenizer and packed rows",
@@ -21,17 +22,8 @@ COMMANDS = {
 
 def main(argv: list[str] | None = None) -> int:
     """Runs one command and returns its exit code: 0 done, 1 failed, 2 wrong use, 75 preempted (run me again)."""
-    argv = sys.argv[1:] if argv is None else argv
-    if not argv or argv[0] in ("-h", "--help", "help"):
-        print(_usage())
-        return 0 if argv else WRONG_USE
-    name, rest = argv[0], argv[1:]
-    if name not in COMMANDS:
-        print(f"posenc_jax has no command {name!r}; it has {', '.join(COMMANDS)}", file=sys.stderr)
-        return WRONG_USE
-    _choose_platform()
     try:
-        return importlib.import_module(f"posenc_jax.commands.{name}").main(rest)
+        return _run(sys.argv[1:] if argv is None else argv)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
@@ -40,11 +32,24 @@ def main(argv: list[str] | None = None) -> int:
         return FAILED
     except OSError as error:  # a full disk, a read-only folder: the system's words and the file are the sentence
         place = f" ({error.filename})" if error.filename else ""
-        print(f"error: {error.strerror or error}{place}", file=sys.stderr)
+        mend = "; make room and run the same line again" if error.errno == errno.ENOSPC else ""
+        print(f"error: {error.strerror or error}{place}{mend}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+
+
+def _run(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(_usage(), flush=True)
+        return DONE if argv else WRONG_USE
+    name, rest = argv[0], argv[1:]
+    if name not in COMMANDS:
+        print(f"posenc_jax has no command {name!r}; it has {', '.join(COMMANDS)}", file=sys.stderr)
+        return WRONG_USE
+    _choose_platform()
+    return importlib.import_module(f"posenc_jax.commands.{name}").main(rest)
 
 
 def _usage() -> str:

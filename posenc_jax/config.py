@@ -163,7 +163,7 @@ def config_to_dict(config: Any) -> dict[str, Any]:
 
 def config_diff(old: Config, new: Config) -> list[str]:
     """One line a field that differs and changes results: "model.width: 128 -> 256"."""
-    flat_old, flat_new = _flatten(config_to_dict(old)), _flatten(config_to_dict(new))
+    flat_old, flat_new = flatten(config_to_dict(old)), flatten(config_to_dict(new))
     return [
         f"{key}: {flat_old[key]!r} -> {flat_new[key]!r}"
         for key in flat_old
@@ -179,21 +179,22 @@ def parse_arg(
     The first of `variants` and of `sizes` is the default. Raises `UsageError` on a word that is none of them.
     """
     variants, sizes, variations = list(variants), list(sizes), list(variations)
-    variant, size, quick = variants[0], sizes[0], {}
+    chosen: dict[str, str] = {}
+    quick: dict[str, Any] = {}
     for word in filter(None, (word.strip() for word in arg.split(","))):
         name, equals, value = word.partition("=")
         if equals and name in variations:
             quick[name] = parse(value)
-        elif word in variants:
-            variant = word
-        elif word in sizes:
-            size = word
+        elif word in variants or word in sizes:
+            kind = "variant" if word in variants else "size"
+            if chosen.setdefault(kind, word) != word:
+                raise UsageError(f"the config's argument {arg!r} names two {kind}s, {chosen[kind]!r} and {word!r}")
         else:
             known = [*variants, *sizes, *(f"{name}=" for name in variations)]
             raise UsageError(
                 f"the config's argument has no {word!r}{nearest(word, known)}; it takes {', '.join(known)}"
             )
-    return variant, size, quick
+    return chosen.get("variant", variants[0]), chosen.get("size", sizes[0]), quick
 
 
 # ---- durations ----------------------------------------------------------------------------------------------------
@@ -239,7 +240,7 @@ def _split_duration(duration: Duration, key: str) -> tuple[float, str]:
 
 def _check(config: Config) -> None:
     model, train = config.model, config.train
-    for key, value in _flatten(dataclasses.asdict(config)).items():
+    for key, value in flatten(dataclasses.asdict(config)).items():
         _check_range(key, value)
     if model.width % model.heads:
         raise UsageError(
@@ -277,6 +278,8 @@ _POSITIVE = {"model.norm_eps", "model.init_std", "optimizer.learning_rate", "opt
 def _check_range(key: str, value: Any) -> None:
     if value is None or isinstance(value, str):
         return
+    if isinstance(value, int) and value >= 2**32:
+        raise UsageError(f"{key}={value} must be below 2^32")
     if key in _AT_LEAST_ONE and value < 1:
         raise UsageError(f"{key}={value} must be at least 1")
     if key in _SHARES and not 0 <= value < 1:
@@ -331,18 +334,19 @@ def _run_config_file(path: Path, arg: str) -> dict[str, Any]:
         if not hasattr(module, "get_config"):
             raise UsageError(f"{path} has no function get_config(arg)")
         settings = module.get_config(arg)
+        return settings.to_dict() if hasattr(settings, "to_dict") else dict(settings)
     except UsageError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"{path} cannot be run: {type(error).__name__}: {error}") from error
     finally:
         sys.path = searched
-    return settings.to_dict() if hasattr(settings, "to_dict") else dict(settings)
 
 
-def _flatten(settings: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+def flatten(settings: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """{"model": {"width": 3}} -> {"model.width": 3}."""
     flat = {}
     for name, value in settings.items():
         key = join(path, name)
-        flat.update(_flatten(value, key) if isinstance(value, Mapping) else {key: value})
+        flat.update(flatten(value, key) if isinstance(value, Mapping) else {key: value})
     return flat

@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 from posenc_jax.errors import UsageError
 
+WANTED = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+
 
 class Word(str):
     """A value as typed on a command line; the field's type says what it means."""
@@ -46,13 +48,14 @@ def _convert(value: Any, hint: Any, key: str) -> Any:
 def _convert_union(value: Any, options: tuple, key: str) -> Any:
     if type(None) in options and (value is None or (isinstance(value, Word) and value.lower() == "none")):
         return None
-    *first, last = [option for option in options if option is not type(None)]
-    for option in first:
+    kinds = [option for option in options if option is not type(None)]
+    for kind in kinds:
         try:
-            return _convert(value, option, key)
+            return _convert(value, kind, key)
         except UsageError:
-            pass
-    return _convert(value, last, key)
+            if len(kinds) == 1:
+                raise
+    raise UsageError(f"{key}={value!r} must be {' or '.join(WANTED[kind] for kind in kinds)}")
 
 
 def _convert_plain(value: Any, kind: type, key: str) -> Any:
@@ -66,8 +69,7 @@ def _convert_plain(value: Any, kind: type, key: str) -> Any:
         return float(value)
     if kind in (bool, str) and isinstance(value, kind):
         return value
-    wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}[kind]
-    raise UsageError(f"{key}={shown!r} must be {wanted}")
+    raise UsageError(f"{key}={shown!r} must be {WANTED[kind]}")
 
 
 def parse(word: str) -> Any:

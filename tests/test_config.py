@@ -93,6 +93,9 @@ def test_overrides_are_read_by_the_fields_type(key, text, value):
         ({"train.steps": "soon"}, r"train.steps='soon' is not a duration"),
         ({"train.steps": "1.5"}, r"whole number of steps"),
         ({"train.seed": -1}, r"train.seed=-1"),
+        ({"train.steps": "1e30"}, r"train.steps=1\d+ must be below 2\^32"),
+        ({"model.positions.max_length": 1e12}, r"must be below 2\^32"),
+        ({"train.steps": None}, r"train.steps=None must be a whole number or text"),
         ({"mesh.data": 0}, r"mesh.data=0 must be at least 1, or -1"),
     ],
 )
@@ -115,6 +118,8 @@ def test_a_broken_config_file_is_one_sentence(tmp_path):
         ("x = 1/0", "ZeroDivisionError"),
         ("x = 1", "no function get_config"),
         ("def get_config(arg): return {}[1]", "KeyError"),
+        ("def get_config(arg): return 5", "TypeError"),
+        ("import sys; sys.exit(3)", "SystemExit"),
     ]:
         (tmp_path / "broken.py").write_text(text)
         with pytest.raises(UsageError, match=words):
@@ -131,6 +136,8 @@ def test_a_users_own_file_may_build_on_a_shipped_one(tmp_path):
 def test_parse_arg_takes_words_in_any_order():
     assert parse_arg("big, length=7,b", ["a", "b"], ["small", "big"], ["length"]) == ("b", "big", {"length": 7})
     assert parse_arg("", ["a", "b"], ["small"]) == ("a", "small", {})
+    with pytest.raises(UsageError, match="names two variants, 'a' and 'b'"):
+        parse_arg("a,b", ["a", "b"], ["small"])
     with pytest.raises(UsageError, match="takes a, b, small, length="):
         parse_arg("depth=3", ["a", "b"], ["small"], ["length"])
 

@@ -77,7 +77,11 @@ def test_an_unknown_command_is_wrong_use(capsys):
     [
         (UserError("the rows are gone; prepare them again"), 1, "error: the rows are gone; prepare them again\n"),
         (UsageError("width=5 is odd"), 2, "error: width=5 is odd\n"),
-        (OSError(28, "No space left on device", "out/x"), 1, "error: No space left on device (out/x)\n"),
+        (
+            OSError(28, "No space left on device", "out/x"),
+            1,
+            "error: No space left on device (out/x); make room and run the same line again\n",
+        ),
         (KeyboardInterrupt(), 130, "interrupted\n"),
     ],
 )

@@ -30,7 +30,9 @@ def write_rows(folder: Path, train: int = 64, validation: int = 16, packing: str
                 tokens, lengths = tokens[: LENGTH // 3 * 3], [3] * (LENGTH // 3)
             writer.write(encode_row(tokens, lengths))
         writer.close()
-        splits[split] = SplitInfo(count, count * LENGTH, (Shard(file, count),), float(np.log(20)))
+        splits[split] = SplitInfo(
+            count, count * LENGTH, (Shard(file, count, (folder / file).stat().st_size),), float(np.log(20))
+        )
     info = RowsInfo(
         path=folder, length=LENGTH, packing=packing, vocab_size=tokenizer.vocab_size, statistics={}, source="test",
         tokenizer_sha256=tokenizer.sha256, **splits,

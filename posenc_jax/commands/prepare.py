@@ -54,7 +54,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--tokenizer-kind", choices=("unigram", "bpe"), default="unigram", help="sentencepiece model")
     parser.add_argument("--lowercase", action=argparse.BooleanOptionalAction, default=True, help="fold case")
     parser.add_argument("--tokenizer", help="a tokenizer.model to use in place of a new one")
-    parser.add_argument("--holdout", type=float, default=0.02, help="share of the documents held out for validation")
+    parser.add_argument(
+        "--holdout",
+        type=float,
+        default=0.02,
+        help="share of the documents held out for validation: every k-th, k being 1 / share rounded",
+    )
     parser.add_argument("--workers", type=int, help="processes (default: one a processor)")
     parser.add_argument("--shard-characters", type=int, help="text of a shard (default: by the size of the corpus)")
     return parser

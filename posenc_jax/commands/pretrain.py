@@ -18,6 +18,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--data", metavar="DIR", help="rows written by `prepare` (or --config.data.path)")
     parser.add_argument("--workdir", required=True, metavar="DIR", help="where the run lives; made when missing")
     args, rest = parser.parse_known_args(argv)
+    if not args.workdir:
+        parser.error("--workdir names no folder")
     overrides = read_overrides(rest)
     if args.data:
         overrides["data.path"] = args.data

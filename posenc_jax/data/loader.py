@@ -6,6 +6,7 @@ import grain.python as pygrain
 import numpy as np
 
 from posenc_jax.data.rows import RowsInfo, decode_row
+from posenc_jax.errors import UserError
 
 Batch = dict[str, np.ndarray]
 
@@ -17,7 +18,15 @@ class RowSource:
     """
 
     def __init__(self, info: RowsInfo, split: str) -> None:
-        self._records = pygrain.ArrayRecordDataSource([str(path) for path in info.shard_paths(split)])
+        self._files = ", ".join(path.name for path in info.shard_paths(split))
+        self._folder = info.path
+        try:
+            self._records = pygrain.ArrayRecordDataSource([str(path) for path in info.shard_paths(split)])
+            found = len(self._records)
+        except Exception as error:  # whatever the reader makes of a damaged file
+            raise self._damaged(str(error)) from error
+        if found != getattr(info, split).rows:
+            raise self._damaged(f"{found} rows in place of {getattr(info, split).rows}")
         self._length = info.length
         self._restarts = info.packing == "documents"
 
@@ -25,10 +34,18 @@ class RowSource:
         return len(self._records)
 
     def __getitem__(self, row: int) -> Batch:
-        decoded = decode_row(self._records[row], self._length)
+        try:
+            record = self._records[row]
+        except Exception as error:
+            raise self._damaged(f"row {row}: {error}") from error
+        decoded = decode_row(record, self._length)
         if not self._restarts:
             del decoded["positions"]
         return {**decoded, "row": np.int32(row)}
+
+    def _damaged(self, why: str) -> UserError:
+        why = why.splitlines()[0][:200]
+        return UserError(f"{self._folder} is damaged in {self._files} ({why}); run `prepare` into a new folder")
 
 
 def train_batches(
@@ -48,7 +65,7 @@ def train_batches(
     """
     share = batch_size // process_count
     rows = pygrain.MapDataset.source(RowSource(info, "train")).seed(seed).shuffle().repeat()
-    slices = rows.batch(share)[process_index::process_count]
+    slices = rows.batch(share, drop_remainder=True)[process_index::process_count]
     threads = pygrain.ReadOptions(num_threads=2, prefetch_buffer_size=prefetch)
     return iter(slices[first_step:].to_iter_dataset(threads))
 

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -132,6 +133,8 @@ def _unfinished(out: Path, settings: dict[str, Any]) -> Iterator[Path]:
             yield state
     except BlockingIOError as error:
         raise UserError(f"another `prepare` is writing to {out}") from error
+    except BrokenPipeError:  # of the terminal, not of the folder
+        raise
     except OSError as error:
         raise UserError(f"cannot write {error.filename or out}: {error.strerror or error}") from error
 
@@ -188,6 +191,16 @@ def _make_here(jobs: Iterable[ShardJob], maker: ShardMaker) -> Iterator[dict[str
         yield read_note(job) or maker(job)
 
 
+@contextlib.contextmanager
+def _ctrl_c_blocked() -> Iterator[None]:
+    """A process started meanwhile never sees Ctrl-C, not even before it can say so itself; here it comes afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _make_in_workers(jobs: Iterable[ShardJob], maker: ShardMaker, workers: int) -> Iterator[dict[str, Any]]:
     pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=start_worker, initargs=(maker,))
     running: set[Future] = set()
@@ -196,7 +209,8 @@ def _make_in_workers(jobs: Iterable[ShardJob], maker: ShardMaker, workers: int) 
             if note := read_note(job):
                 yield note
                 continue
-            running.add(pool.submit(work, job))
+            with _ctrl_c_blocked():
+                running.add(pool.submit(work, job))
             if len(running) >= 2 * workers:
                 finished, running = wait(running, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in finished)
@@ -214,7 +228,7 @@ def _splits(notes: list[dict[str, Any]]) -> dict[str, SplitInfo]:
     splits = {}
     for split in SPLITS:
         mine = [note for note in notes if note["split"] == split]
-        shards = tuple(Shard(note["file"], note["rows"]) for note in mine)
+        shards = tuple(Shard(note["file"], note["rows"], note["bytes"]) for note in mine)
         entropy = _entropy(np.sum([note["counts"] for note in mine], axis=0)) if split == "validation" else None
         splits[split] = SplitInfo(_total(mine, "rows"), _total(mine, "tokens"), shards, entropy)
         if not splits[split].rows:

@@ -57,6 +57,7 @@ class Shard:
 
     file: str
     rows: int
+    bytes: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,6 +164,13 @@ def _check_files(info: RowsInfo) -> None:
         for file in info.shard_paths(split):
             if not file.is_file():
                 raise UserError(f"{file} is missing; run the same `prepare` line into a new folder")
+        for shard in getattr(info, split).shards:
+            size = (info.path / shard.file).stat().st_size
+            if size != shard.bytes:
+                raise UserError(
+                    f"{info.path / shard.file} is damaged: it has {size} bytes in place of {shard.bytes}; run the same "
+                    "`prepare` line into a new folder"
+                )
     if not info.tokenizer_path.is_file():
         raise UserError(f"{info.tokenizer_path} is missing; run the same `prepare` line into a new folder")
     found = hashlib.sha256(info.tokenizer_path.read_bytes()).hexdigest()

@@ -26,10 +26,11 @@ from posenc_jax.evaluation.finetune import (
 from posenc_jax.evaluation.pretrained import Pretrained, load_pretrained, restore_encoder
 from posenc_jax.evaluation.report import write_report
 from posenc_jax.evaluation.runs import read_runs
-from posenc_jax.evaluation.scores import Record, read_scores, write_scores
+from posenc_jax.evaluation.scores import SCORES_FILE, Record, read_scores, write_scores
 from posenc_jax.parallel.mesh import check_batch, make_mesh
 from posenc_jax.training.state import abstract_state
 from posenc_jax.training.trackers import Terminal
+from posenc_jax.training.workdir import take_lock
 
 FROM_SCRATCH = "from scratch"
 
@@ -64,6 +65,23 @@ def run_glue(
     """
     pretrained = load_pretrained(workdir)
     tasks = [load_task(data, name) for name in names]
+    folder = pretrained.workdir / SCORES_FILE.parent
+    folder.mkdir(exist_ok=True)
+    with take_lock(folder, f"another process is scoring {workdir}; wait for it, its scores would be lost"):
+        mine = _score(pretrained, tasks, seeds, epochs, batch_size, learning_rate, from_scratch)
+        write_report(read_runs([pretrained.workdir]), pretrained.workdir)
+        return mine
+
+
+def _score(
+    pretrained: Pretrained,
+    tasks: Sequence[Task],
+    seeds: int,
+    epochs: int | None,
+    batch_size: int,
+    learning_rate: float | None,
+    from_scratch: bool,
+) -> list[Record]:
     records = read_scores(pretrained.workdir)
     mesh = make_mesh(MeshConfig())
     check_batch(batch_size, 1, mesh)
@@ -85,7 +103,6 @@ def run_glue(
                 records.append(record)
                 write_scores(pretrained.workdir, records)
             mine.append(record)
-    write_report(read_runs([pretrained.workdir]), pretrained.workdir)
     return mine
 
 
@@ -110,7 +127,9 @@ def _run(job: Job, encoder: Any, seed: int) -> Record:
     terminal = Terminal(job.steps, 0, f"{job.task.name} seed {seed}", tokens_per_step)
 
     def on_log(step: int, values: dict[str, float]) -> None:
-        terminal.write("train", step, {**values, "tokens_per_second": tokens_per_step / values["seconds"]})
+        if "seconds" in values:
+            values["tokens_per_second"] = tokens_per_step / values["seconds"]
+        terminal.write("train", step, values)
 
     try:
         result = fine_tune(job, encoder, seed, on_step=terminal.advance, on_log=on_log)

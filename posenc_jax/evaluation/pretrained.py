@@ -13,7 +13,7 @@ from posenc_jax.config import ModelConfig
 from posenc_jax.data.rows import INFO_FILE, TOKENIZER_FILE
 from posenc_jax.data.tokenizer import Tokenizer
 from posenc_jax.errors import UserError
-from posenc_jax.training.checkpoint import FOLDER, restore_params
+from posenc_jax.training.checkpoint import restore_params
 from posenc_jax.training.workdir import read_config
 
 
@@ -60,9 +60,9 @@ def restore_encoder(workdir: Path, target: Any) -> tuple[Any, str]:
 
     The name holds the step and the weights' own digest, so that scores of one encoder are not taken for another's.
     """
-    encoder = restore_params(workdir, {"encoder": target})["encoder"]
+    params, step = restore_params(workdir, {"encoder": target})
+    encoder = params["encoder"]
     digest = hashlib.sha256()
     for leaf in jax.tree.leaves(encoder):
         digest.update(np.asarray(leaf).tobytes())
-    steps = [int(path.name) for path in (workdir / FOLDER).iterdir() if path.name.isdigit()]
-    return encoder, f"step {max(steps)} ({digest.hexdigest()[:8]})"
+    return encoder, f"step {step} ({digest.hexdigest()[:8]})"

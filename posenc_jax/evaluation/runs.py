@@ -47,7 +47,7 @@ class Run:
     @property
     def tokens_per_second(self) -> float | None:
         """Median over the logged windows."""
-        speeds = [event["tokens_per_second"] for event in self.events if event["kind"] == "train"]
+        speeds = [e["tokens_per_second"] for e in self.events if e["kind"] == "train" and "tokens_per_second" in e]
         return statistics.median(speeds) if speeds else None
 
     @property

@@ -42,6 +42,8 @@ class Mlm:
 
     model: ModelConfig
     mlm: MlmConfig = MlmConfig()
+    words: int | None = None
+    """Ids the tokenizer has, from which random words are drawn; None is all rows of the table."""
     coefficients: Mapping[str, float] = dataclasses.field(default_factory=lambda: {"mlm": 1.0}, hash=False)
 
     @property
@@ -53,7 +55,10 @@ class Mlm:
         return self.network.init(key, {"tokens": word_1x8, "segments": word_1x8}, word_1x8)["params"]
 
     def prepare(self, batch: dict[str, jax.Array], key: jax.Array) -> dict[str, jax.Array]:
-        return {**batch, **mask_tokens(key, batch["tokens"], batch["row"], self.model.vocab_size, self.mlm)}
+        return {
+            **batch,
+            **mask_tokens(key, batch["tokens"], batch["row"], self.words or self.model.vocab_size, self.mlm),
+        }
 
     def weights(self, examples: dict[str, jax.Array]) -> dict[str, jax.Array]:
         return {"mlm": examples["predicted_weight"].sum()}

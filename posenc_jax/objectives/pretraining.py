@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import jax
 from posenc_jax.config import Config, to_steps
 from posenc_jax.data.loader import train_batches, validation_batches
 from posenc_jax.data.rows import RowsInfo, read_rows_info
-from posenc_jax.errors import UsageError
+from posenc_jax.errors import UsageError, UserError
 from posenc_jax.objectives.mlm import Mlm
 from posenc_jax.parallel.mesh import check_batch, make_mesh, put_batch
 from posenc_jax.positions import check_scheme
@@ -76,11 +77,14 @@ def resolve(config: Config, info: RowsInfo) -> Config:
         for name in ("log_every", "eval_every", "checkpoint_every")
     }
     warmup = steps(config.optimizer.warmup, "optimizer.warmup", run=total)
+    if train.batch_size > info.train.rows:
+        raise UsageError(f"train.batch_size={train.batch_size} is more than the {info.train.rows} rows of {info.path}")
     if total < 1:
         raise UsageError(f"train.steps={train.steps!r} is no step at all")
     if warmup > total:
         raise UsageError(
-            f"optimizer.warmup={config.optimizer.warmup!r} is {warmup} steps, more than train.steps={total}"
+            f"optimizer.warmup={config.optimizer.warmup!r} is {warmup} steps, more than train.steps={total}; "
+            'shorten it, to a share of the run for instance: --config.optimizer.warmup="8 %"'
         )
     return dataclasses.replace(
         config,
@@ -91,18 +95,23 @@ def resolve(config: Config, info: RowsInfo) -> Config:
     )
 
 
-def make_objective(config: Config) -> Mlm:
-    """The objective a resolved config names."""
-    return Mlm(config.model, config.mlm)
+def make_objective(config: Config, info: RowsInfo) -> Mlm:
+    """The objective a resolved config names. Random words are the tokenizer's, however far the table is padded."""
+    return Mlm(config.model, config.mlm, info.vocab_size)
 
 
 def _run(config: Config, info: RowsInfo, workdir: Path, mesh: Any, should_stop: Callable[[], bool]) -> Outcome:
     train, tokens_per_step = config.train, config.train.batch_size * info.length
-    objective = make_objective(config)
+    objective = make_objective(config, info)
     optimizer = make_optimizer(config.optimizer, train.steps, config.optimizer.warmup)
     schedule = make_schedule(config.optimizer, train.steps, config.optimizer.warmup)
     checkpoints = Checkpoints(workdir, train.keep_checkpoints)
     restored = checkpoints.restore(abstract_state(objective, optimizer, mesh))
+    if restored is None and _summary(workdir):
+        raise UserError(
+            f"the run in {workdir} is finished, but its {checkpoints.folder.name} are gone; put them back, or train in "
+            "a new folder"
+        )
     state, seconds = (
         (restored[0], restored[1]["seconds"])
         if restored
@@ -122,11 +131,9 @@ def _run(config: Config, info: RowsInfo, workdir: Path, mesh: Any, should_stop: 
             tracker.write(kind, step, values)
 
     def on_log(step: int, values: dict[str, float]) -> None:
-        speed = {
-            "learning_rate": float(schedule(step - 1)),
-            "tokens_per_second": tokens_per_step / values.pop("seconds"),
-        }
-        track("train", step, {**values, **speed})
+        if "seconds" in values:
+            values["tokens_per_second"] = tokens_per_step / values.pop("seconds")
+        track("train", step, {**values, "learning_rate": float(schedule(step - 1))})
 
     def on_save(state: TrainState) -> None:
         meta = {
@@ -196,7 +203,7 @@ def _make_evaluation(config: Config, info: RowsInfo, objective: Mlm, mesh: Any) 
 
 
 def _summarise(config: Config, info: RowsInfo, state: TrainState, workdir: Path, seconds: float) -> dict[str, Any]:
-    speeds = [event["tokens_per_second"] for event in read_metrics(workdir) if event["kind"] == "train"]
+    speeds = [event["tokens_per_second"] for event in _timed(workdir)]
     return {
         "scheme": config.model.positions.scheme,
         "untie_cls": config.model.positions.untie_cls,
@@ -204,10 +211,14 @@ def _summarise(config: Config, info: RowsInfo, state: TrainState, workdir: Path,
         "steps": config.train.steps,
         "seed": config.train.seed,
         "seconds": round(seconds, 1),
-        "tokens_per_second": sorted(speeds)[len(speeds) // 2] if speeds else None,
+        "tokens_per_second": statistics.median(speeds) if speeds else None,
         "unigram_entropy": info.validation.unigram_entropy,
         "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
     }
+
+
+def _timed(workdir: Path) -> list[dict[str, Any]]:
+    return [event for event in read_metrics(workdir) if event["kind"] == "train" and "tokens_per_second" in event]
 
 
 def _last(workdir: Path, kind: str) -> dict[str, Any] | None:

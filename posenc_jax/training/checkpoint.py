@@ -124,10 +124,11 @@ class Checkpoints:
             ) from error
 
 
-def restore_params(workdir: Path, target: Any) -> Any:
-    """Parameters alone, of the newest step in a workdir that can be read, into `target`'s shapes and shardings.
+def restore_params(workdir: Path, target: Any, warn: Any = print) -> tuple[Any, int]:
+    """Parameters alone, of the newest step in a workdir that can be read, into `target`'s shapes; and that step.
 
-    `target` may be a part of the tree: {"encoder": ...}. Raises `UserError` when there is no such step.
+    `target` may be a part of the tree: {"encoder": ...}. A step that cannot be read is told by `warn`. Raises
+    `UserError` when there is no such step.
     """
     folder = Path(workdir).absolute() / FOLDER
     steps = sorted((int(path.name) for path in folder.glob("*") if path.name.isdigit()), reverse=True)
@@ -135,7 +136,7 @@ def restore_params(workdir: Path, target: Any) -> Any:
     for step in steps:
         try:
             with _quiet(), ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
-                return reader.restore(
+                params = reader.restore(
                     folder / str(step) / "params",
                     args=ocp.args.PyTreeRestore(
                         item=target,
@@ -143,8 +144,11 @@ def restore_params(workdir: Path, target: Any) -> Any:
                         partial_restore=True,
                     ),
                 )
+            if not reason.startswith("there"):
+                warn(f"checkpoint {reason}; taking step {step}")
+            return params, step
         except Exception as error:
-            reason = f"step {step}: {_first_line(error)}"
+            reason = f"{step} cannot be read: {_first_line(error)}"
     raise UserError(f"{folder} has no checkpoint that can be read ({reason}); run `pretrain` with this workdir first")
 
 

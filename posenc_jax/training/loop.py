@@ -40,9 +40,10 @@ def fit(
 ) -> TrainState:
     """Trains from `state.step` to `total_steps`, or until `should_stop`; saves before it returns.
 
-    `on_log` gets means over the steps since the last log, "seconds" a step and "data_wait", the share of the time spent
-    waiting for a batch. The metrics of a step are fetched after the next one is dispatched, so the device never
-    waits for the host. Raises `UserError` at the first loss that is not finite; such a state is never saved.
+    `on_log` gets means over the steps since the last log and, where these are timed, "seconds" a step and "data_wait",
+    the share of the time spent waiting for a batch; the first step, which compiles, is not timed. The metrics of a step
+    are fetched after the next one is dispatched, so the device never waits for the host. Raises `UserError` at the
+    first loss that is not finite; such a state is never saved.
     """
     step = saved = first = int(state.step)
     window = _Window(step)
@@ -68,7 +69,7 @@ def fit(
             on_save(state)  # 8. save
             saved = step
     window.take_previous()
-    if every.save and saved < step:
+    if saved < step:
         on_save(state)  # 9. save what an interrupt would lose
     return state
 
@@ -109,7 +110,9 @@ class _Window:
         self.take_previous()
         seconds = max(time.monotonic() - self._began, 1e-9)
         means = {name: total / self._count for name, total in self._sums.items()}
-        timing = {"seconds": seconds / max(1, step - self._from), "data_wait": self._waited / seconds}
+        timing = {}
+        if step > self._from:
+            timing = {"seconds": seconds / (step - self._from), "data_wait": self._waited / seconds}
         self._sums, self._count = {}, 0
         self.restart(step)
         return {**means, **timing}

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -44,14 +45,19 @@ class JsonLines:
 
 
 def read_metrics(workdir: Path) -> list[dict]:
-    """All events of a run; a half-written last line is left out."""
+    """All events of a run; a half-written last line is left out. Raises `UserError` for any other damage."""
     path = Path(workdir) / METRICS_FILE
+    lines = path.read_bytes().splitlines() if path.exists() else []
     events = []
-    for line in path.read_text().splitlines() if path.exists() else []:
+    for number, line in enumerate(lines, 1):
         try:
-            events.append(json.loads(line))
-        except ValueError:
-            break
+            event = json.loads(line)
+            if not {"step", "kind"} <= event.keys():
+                raise ValueError("it has no step and kind")
+            events.append(event)
+        except (ValueError, AttributeError) as error:
+            if number < len(lines):
+                raise UserError(f"{path} line {number} is no event ({error}); take that line out") from error
     return events
 
 
@@ -95,7 +101,8 @@ class Terminal:
 
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
         if kind == "train":
-            note = f"loss {values['loss']:.3f}  {values['tokens_per_second']:,.0f} tokens/s"
+            speed = f"  {values['tokens_per_second']:,.0f} tokens/s" if "tokens_per_second" in values else ""
+            note = f"loss {values['loss']:.3f}{speed}"
             if self._bar:
                 self._bar.update(self._task, completed=step, note=note)
             else:
@@ -107,7 +114,10 @@ class Terminal:
         if self._bar:
             self._bar.console.print(line, highlight=False)
         else:
-            print(line, flush=True, file=sys.stdout)
+            try:
+                print(line, flush=True)
+            except BrokenPipeError:  # whoever read along has gone; the run goes on
+                sys.stdout = open(os.devnull, "w")
 
     def close(self) -> None:
         if self._bar:

@@ -4,10 +4,10 @@ import fcntl
 import json
 import shutil
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from posenc_jax.config import Config, config_diff, config_from_dict, config_to_dict
-from posenc_jax.data.rows import INFO_FILE, TOKENIZER_FILE, RowsInfo, write_whole
+from posenc_jax.config import Config, config_diff, config_from_dict, config_to_dict, flatten
+from posenc_jax.data.rows import INFO_FILE, SPLITS, TOKENIZER_FILE, RowsInfo, write_whole
 from posenc_jax.errors import UsageError, UserError
 
 CONFIG_FILE = "config.json"
@@ -23,12 +23,7 @@ def open_workdir(workdir: Path, config: Config, info: RowsInfo) -> IO:
     if workdir.exists() and not workdir.is_dir():
         raise UserError(f"--workdir {workdir} is a file; name a folder")
     workdir.mkdir(parents=True, exist_ok=True)
-    lock = (workdir / ".lock").open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-        raise UserError(f"another process is training in {workdir}; wait for it or name another folder") from None
+    lock = take_lock(workdir, f"another process is training in {workdir}; wait for it or name another folder")
     try:
         if (workdir / CONFIG_FILE).exists():
             _check_same_run(workdir, config, info)
@@ -43,6 +38,17 @@ def open_workdir(workdir: Path, config: Config, info: RowsInfo) -> IO:
     return lock
 
 
+def take_lock(folder: Path, refusal: str) -> IO:
+    """Holds FOLDER/.lock until it is closed or the process ends. Raises `UserError` when another process does."""
+    lock = (folder / ".lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise UserError(refusal) from None
+    return lock
+
+
 def read_config(workdir: Path) -> Config:
     """The config a run was started with. Raises `UserError` where there is none."""
     path = Path(workdir) / CONFIG_FILE
@@ -51,8 +57,12 @@ def read_config(workdir: Path) -> Config:
             f"{workdir} is not a workdir: it has no {CONFIG_FILE}; `pretrain --workdir {workdir}` makes one"
         )
     try:
-        return config_from_dict(json.loads(path.read_text()))
-    except ValueError as error:
+        settings = json.loads(path.read_text())
+        config = config_from_dict(settings)
+        if missing := sorted(flatten(config_to_dict(config)).keys() - flatten(settings).keys()):
+            raise ValueError(f"it has no {missing[0]!r}")
+        return config
+    except (ValueError, UsageError) as error:
         raise UserError(f"{path} is damaged ({error}); copy it from a run with the same settings") from error
 
 
@@ -65,10 +75,20 @@ def _check_same_run(workdir: Path, config: Config, info: RowsInfo) -> None:
             f"They differ in (there -> here):\n  {listed}"
         )
     if (workdir / INFO_FILE).exists():
-        there = json.loads((workdir / INFO_FILE).read_text())
-        if there["tokenizer_sha256"] != info.tokenizer_sha256:
-            raise UserError(
-                f"{info.path} was made with another tokenizer than the rows {workdir} was trained on (sha256 "
-                f"{info.tokenizer_sha256[:12]}, there {there['tokenizer_sha256'][:12]}); give those rows, "
-                "or another folder"
-            )
+        here, there = read_rows_facts(info.path / INFO_FILE), read_rows_facts(workdir / INFO_FILE)
+        for fact, value in here.items():
+            if there[fact] != value:
+                raise UserError(
+                    f"{info.path} does not hold the rows {workdir} was trained on: {fact} is {value}, there "
+                    f"{there[fact]}; give those rows, or another folder"
+                )
+
+
+def read_rows_facts(path: Path) -> dict[str, Any]:
+    """What tells rows from other rows, of a `rows.json`. Raises `UserError` where it is damaged."""
+    try:
+        settings = json.loads(path.read_text())
+        splits = {f"{split}.{name}": settings[split][name] for split in SPLITS for name in ("rows", "tokens", "shards")}
+        return {"tokenizer_sha256": settings["tokenizer_sha256"], "packing": settings["packing"], **splits}
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is damaged ({error}); copy it from the rows of this run") from error

@@ -51,15 +51,15 @@ def test_a_row_longer_than_asked_for_is_refused():
 def folder(tmp_path):
     model = train_tokenizer(["a few words to train on, and a few more"] * 20, tmp_path / "tokenizer.model", 20)
     for name in ("train-00000.arrayrecord", "validation-00000.arrayrecord"):
-        (tmp_path / name).write_bytes(b"")
+        (tmp_path / name).write_bytes(b"rows")
     info = RowsInfo(
         path=tmp_path,
         length=16,
         packing="documents",
         vocab_size=20,
         tokenizer_sha256=model.sha256,
-        train=SplitInfo(5, 70, (Shard("train-00000.arrayrecord", 5),)),
-        validation=SplitInfo(1, 16, (Shard("validation-00000.arrayrecord", 1),), 2.5),
+        train=SplitInfo(5, 70, (Shard("train-00000.arrayrecord", 5, 4),)),
+        validation=SplitInfo(1, 16, (Shard("validation-00000.arrayrecord", 1, 4),), 2.5),
         statistics={
             "documents": 3, "held_out_documents": 1, "words": 50, "tokens": 86, "fill": 0.9, "unknown_rate": 0.0,
             "skipped": {"documents of one colour": 2}, "words_of_packages": {},
@@ -110,6 +110,12 @@ def test_rows_of_another_format_are_refused(folder):
 def test_a_missing_file_is_named(folder, name):
     (folder.path / name).unlink()
     with pytest.raises(UserError, match=f"{name} is missing"):
+        read_rows_info(folder.path)
+
+
+def test_a_shard_of_another_size_is_refused(folder):
+    (folder.path / "train-00000.arrayrecord").write_bytes(b"ro")
+    with pytest.raises(UserError, match=r"train-00000.arrayrecord is damaged: it has 2 bytes in place of 4"):
         read_rows_info(folder.path)
 
 

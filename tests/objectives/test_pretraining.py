@@ -3,6 +3,8 @@
 import json
 import os
 import random
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -183,7 +185,7 @@ def test_rows_of_another_tokenizer_are_refused(runner, whole):
     refused(runner.run(runner.folder / "swapped", rows=other), 1, "is not the tokenizer these rows were made with")
     info["tokenizer_sha256"], info["vocab_size"] = Tokenizer.load(model).sha256, 64
     (other / "rows.json").write_text(json.dumps(info))
-    refused(runner.run(whole, rows=other), 1, "made with another tokenizer")
+    refused(runner.run(whole, rows=other), 1, "does not hold the rows", "tokenizer_sha256 is")
 
 
 def test_a_loss_that_explodes_stops_the_run_and_keeps_what_was_saved(runner):
@@ -243,3 +245,93 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on_when_there_is_room(runn
         assert code == 0, output
     finally:
         subprocess.run(["umount", disk], check=True)
+
+
+def copy_of(whole, folder, without=()):
+    shutil.copytree(whole, folder, ignore=shutil.ignore_patterns(*without))
+    return folder
+
+
+def test_other_rows_of_the_same_tokenizer_are_refused(runner, whole):
+    other = runner.folder / "more_rows"
+    write_rows(other, train=95)
+    refused(runner.run(whole, rows=other), 1, "does not hold the rows", "train.rows is 95, there 90")
+
+
+def test_a_finished_run_without_its_checkpoints_does_not_start_again(runner, whole):
+    workdir = copy_of(whole, runner.folder / "gone", ["checkpoints"])
+    before = (workdir / "metrics.jsonl").read_bytes()
+    refused(runner.run(workdir), 1, "its checkpoints are gone")
+    assert (workdir / "metrics.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("file", "damage", "words"),
+    [
+        ("metrics.jsonl", lambda text: "garbage\n" + text, "metrics.jsonl line 1 is no event"),
+        ("metrics.jsonl", lambda text: "{}\n" + text, "metrics.jsonl line 1 is no event"),
+        ("rows.json", lambda text: text[:50], "rows.json is damaged"),
+        ("config.json", lambda text: text[:50], "config.json is damaged"),
+        (
+            "config.json",
+            lambda text: text.replace('"norm": "pre",', ""),
+            "config.json is damaged (it has no 'model.norm')",
+        ),
+        (
+            "config.json",
+            lambda text: text.replace('"norm":', '"nrom":'),
+            "config.json is damaged (the config has no key",
+        ),
+    ],
+)
+def test_a_damaged_workdir_is_told_by_file_and_left_as_it_is(runner, whole, tmp_path, file, damage, words):
+    workdir = copy_of(whole, tmp_path / "run")
+    damaged = damage((workdir / file).read_text())
+    (workdir / file).write_text(damaged)
+    refused(runner.run(workdir), 1, words)
+    assert (workdir / file).read_text() == damaged
+
+
+def test_a_half_written_last_line_of_metrics_is_cut_off(runner, whole, tmp_path):
+    workdir = copy_of(whole, tmp_path / "run")
+    lines = (workdir / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (workdir / "metrics.jsonl").write_text("".join(lines[:-1]) + lines[-1][:20])
+    code, output = runner.run(workdir)
+    assert code == 0 and events(workdir)[-1]["kind"] == "summary", output
+
+
+def test_damaged_rows_are_refused_by_file(runner, tmp_path):
+    rows = copy_of(runner.rows, tmp_path / "rows")
+    shard = rows / "train-00000.arrayrecord"
+    content = shard.read_bytes()
+    shard.write_bytes(content[: len(content) // 2])
+    refused(runner.run(tmp_path / "x", rows=rows), 1, "train-00000.arrayrecord is damaged", "bytes in place of")
+    shard.write_bytes(bytes(len(content)))
+    refused(runner.run(tmp_path / "y", rows=rows), 1, "is damaged in train-00000.arrayrecord")
+
+
+def test_a_run_that_saves_at_the_end_only_is_saved_when_it_is_stopped_too(runner, whole):
+    workdir = runner.folder / "at_the_end"
+    process = runner.start(workdir, train__checkpoint_every=0)
+    while process.poll() is None and not ((workdir / "metrics.jsonl").exists() and events(workdir, "train")):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    output = process.communicate(timeout=120)[0]
+    assert process.returncode == 75, output
+    assert [path.name.isdigit() for path in (workdir / "checkpoints").iterdir()] == [True]
+
+
+def test_one_row_a_batch_trains_and_more_rows_than_there_are_is_refused(runner, tmp_path):
+    code, output = runner.run(tmp_path / "one", train__batch_size=1, train__steps=6)
+    assert code == 0, output
+    refused(runner.run(tmp_path / "many", train__batch_size=91), 2, "train.batch_size=91 is more than the 90 rows")
+
+
+def test_a_reader_that_goes_away_does_not_end_the_run(runner, whole, tmp_path):
+    line = shlex.join(map(str, command(runner.rows, tmp_path / "run"))) + " | head -n 1"
+    subprocess.run(
+        ["bash", "-c", line], env=environment(runner.folder / "cache"), cwd=ROOT, check=True, capture_output=True
+    )
+    while not (tmp_path / "run" / "checkpoints" / "60").exists():
+        time.sleep(0.2)
+    assert_same_end(tmp_path / "run", whole)

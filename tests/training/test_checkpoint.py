@@ -105,10 +105,15 @@ def test_when_no_step_can_be_read_nothing_is_moved_and_the_mend_is_named(tmp_pat
 def test_parameters_alone_and_a_part_of_them_can_be_read(tmp_path):
     saved = save(tmp_path, [1, 2])
     target = abstract_state(objective(), OPTIMIZER, mesh_of(1)).params
-    assert_equal(restore_params(tmp_path, target), saved.params)
-    assert_equal(restore_params(tmp_path, {"encoder": target["encoder"]}), {"encoder": saved.params["encoder"]})
+    params, step = restore_params(tmp_path, target)
+    assert_equal(params, saved.params)
+    assert step == 2
+    params, _ = restore_params(tmp_path, {"encoder": target["encoder"]})
+    assert_equal(params, {"encoder": saved.params["encoder"]})
     truncate(tmp_path / FOLDER / "2" / "params")
-    earlier = restore_params(tmp_path, {"encoder": target["encoder"]})
+    told = []
+    earlier, step = restore_params(tmp_path, {"encoder": target["encoder"]}, warn=told.append)
+    assert step == 1 and "checkpoint 2 cannot be read" in told[0]
     np.testing.assert_array_equal(earlier["encoder"]["words"] + 1, saved.params["encoder"]["words"])
 
 
