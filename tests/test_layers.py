@@ -5,7 +5,7 @@ import pytest
 from scipy.special import erf
 
 from posenc_jax.config import ModelConfig
-from posenc_jax.layers import Dropout, Norm, gelu
+from posenc_jax.layers import Dropout, Norm, affine, gelu
 from tests.oracle import layer_norm
 
 
@@ -46,3 +46,22 @@ def test_dropout_of_nothing_or_without_training_is_the_identity():
     x = jnp.arange(8.0)[None]
     for rate, train in [(0.0, True), (0.9, False)]:
         np.testing.assert_array_equal(Dropout(rate).apply({}, x, train), x)
+
+
+@pytest.mark.parametrize(
+    ("shape", "inputs", "features"),
+    [((3, 5, 4), 1, (7,)), ((3, 5, 6), 1, (2, 3)), ((3, 5, 2, 6), 2, (4,)), ((5, 8), 1, (2,))],
+)
+def test_affine_and_its_written_gradient_equal_float64(shape, inputs, features, rng):
+    """Both orders of the kernel's gradient: more inputs than features, and fewer."""
+    x = rng.normal(size=shape)
+    kernel, bias = rng.normal(size=(*shape[-inputs:], *features)), rng.normal(size=features)
+    y = np.tensordot(x, kernel, inputs) + bias
+    g = rng.normal(size=y.shape)
+    got, pull = jax.vjp(lambda *args: affine(*args, inputs), *map(jnp.float32, (x, kernel, bias)))
+    np.testing.assert_allclose(got, y, atol=1e-5)
+    rows = list(range(x.ndim - inputs))
+    last = (list(range(len(rows), g.ndim)), list(range(inputs, kernel.ndim)))
+    want = np.tensordot(g, kernel, last), np.tensordot(x, g, (rows, rows)), g.sum(tuple(rows))
+    for one, other in zip(pull(jnp.float32(g)), want, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)

@@ -12,6 +12,7 @@ import pytest
 from jax.sharding import Mesh
 
 from posenc_jax.config import Config, MeshConfig, ModelConfig, PositionConfig, config_to_dict
+from posenc_jax.data.tasks import TASKS
 from posenc_jax.data.tokenizer import train_tokenizer
 from posenc_jax.errors import UsageError, UserError
 from posenc_jax.evaluation import glue
@@ -22,6 +23,7 @@ from posenc_jax.objectives.mlm import Mlm
 from posenc_jax.parallel.mesh import AXES, make_mesh
 from posenc_jax.training.checkpoint import Checkpoints
 from posenc_jax.training.state import abstract_state, create_state
+from posenc_jax.training.workdir import take_lock
 
 MODEL = ModelConfig(
     layers=1, width=16, heads=2, feed_forward_width=32, positions=PositionConfig(max_length=64), dropout=0.0
@@ -216,3 +218,19 @@ def test_damaged_scores_are_refused_and_kept(workdir, data, stub):
     with pytest.raises(UserError, match="damaged"):
         run_glue(workdir, data, ["SST-2"])
     assert len(path.read_text()) == 50
+
+
+def test_a_second_scorer_of_the_same_workdir_is_refused(workdir, data):
+    (workdir / "glue").mkdir()
+    with take_lock(workdir / "glue", ""), pytest.raises(UserError, match="another process is scoring"):
+        run_glue(workdir, data, ["SST-2"], epochs=1, batch_size=8)
+
+
+def test_a_score_names_the_step_whose_weights_were_read(workdir, capsys):
+    (workdir / "checkpoints" / "999").mkdir()
+    model = load_pretrained(workdir).model
+    objective = make_objective(TASKS["SST-2"], model)
+    target = abstract_state(objective, optax.identity(), make_mesh(MeshConfig())).params
+    _, name = restore_encoder(workdir, target["encoder"])
+    assert name.startswith("step 0 (")
+    assert "checkpoint 999 cannot be read" in capsys.readouterr().out
