@@ -82,6 +82,8 @@ def prepare(
     }
     if (out / INFO_FILE).exists():
         info = read_rows_info(out)
+        if settings["source"] == "docstrings:":  # a package installed since then is no wish for other text
+            settings["source_files"] = info.settings.get("source_files")
         _refuse_other_settings(info.settings, settings, out)
         shutil.rmtree(out / "unfinished", ignore_errors=True)  # of a run killed in its last moment
         return info

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -291,3 +292,14 @@ def test_real_text_fills_its_rows(tmp_path):
     info = prepare(f"jsonl:{REAL}/heldout.jsonl", tmp_path / "out", vocab_size=4096, workers=1)
     assert info.statistics["documents"] == 59 and info.statistics["fill"] > 0.75
     assert info.statistics["unknown_rate"] < 0.005 and 4 < info.validation.unigram_entropy < 8
+
+
+def test_finished_docstrings_stay_good_when_a_package_is_installed_later(rows, tmp_path, monkeypatch):
+    out = shutil.copytree(rows.path, tmp_path / "rows")
+    described = json.loads((out / "rows.json").read_text())
+    described["source"] = described["settings"]["source"] = "docstrings:"
+    (out / "rows.json").write_text(json.dumps(described))
+    monkeypatch.setattr(module, "source_identity", lambda source: {"docstrings:numpy": "another version"})
+    assert prepare("docstrings:", out, **SETTINGS).train == rows.train
+    with pytest.raises(UsageError, match="length 32 -> 64"):
+        prepare("docstrings:", out, **{**SETTINGS, "length": 64})
