@@ -20,8 +20,9 @@ exit 3
 
 
 def run(*words, cwd=ROOT, **environment):
-    env = {**os.environ, **environment}
-    env.pop("MAKEFLAGS", None)
+    # The tests may themselves run under make, whose settings a make started here would inherit.
+    env = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "PYTEST_ARGS")}
+    env.update(environment)
     return subprocess.run(words, capture_output=True, text=True, cwd=cwd, env=env, timeout=60)
 
 

@@ -40,7 +40,7 @@ def open_workdir(workdir: Path, config: Config, info: RowsInfo) -> IO:
 
 def take_lock(folder: Path, refusal: str) -> IO:
     """Holds FOLDER/.lock until it is closed or the process ends. Raises `UserError` when another process does."""
-    lock = (folder / ".lock").open("w")
+    lock = (folder / ".lock").open("a")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
