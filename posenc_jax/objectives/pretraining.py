@@ -106,17 +106,7 @@ def _run(config: Config, info: RowsInfo, workdir: Path, mesh: Any, should_stop: 
     optimizer = make_optimizer(config.optimizer, train.steps, config.optimizer.warmup)
     schedule = make_schedule(config.optimizer, train.steps, config.optimizer.warmup)
     checkpoints = Checkpoints(workdir, train.keep_checkpoints)
-    restored = checkpoints.restore(abstract_state(objective, optimizer, mesh))
-    if restored is None and _summary(workdir):
-        raise UserError(
-            f"the run in {workdir} is finished, but its {checkpoints.folder.name} are gone; put them back, or train in "
-            "a new folder"
-        )
-    state, seconds = (
-        (restored[0], restored[1]["seconds"])
-        if restored
-        else (create_state(objective, optimizer, mesh, train.seed), 0.0)
-    )
+    state, seconds = _restore_or_create(config, objective, optimizer, mesh, checkpoints, workdir)
     first = int(state.step)
     if first >= train.steps and (summary := _summary(workdir)):
         checkpoints.close()
@@ -181,6 +171,22 @@ def _run(config: Config, info: RowsInfo, workdir: Path, mesh: Any, should_stop: 
         for tracker in trackers:
             tracker.close()
         checkpoints.close()
+
+
+def _restore_or_create(
+    config: Config, objective: Mlm, optimizer: Any, mesh: Any, checkpoints: Checkpoints, workdir: Path
+) -> tuple[TrainState, float]:
+    """The state the run stands at, and the seconds it has taken so far."""
+    restored = checkpoints.restore(abstract_state(objective, optimizer, mesh))
+    if restored:
+        state, meta = restored
+        return state, meta["seconds"]
+    if _summary(workdir):
+        raise UserError(
+            f"the run in {workdir} is finished, but its {checkpoints.folder.name} are gone; put them back, or train in "
+            "a new folder"
+        )
+    return create_state(objective, optimizer, mesh, config.train.seed), 0.0
 
 
 def _make_evaluation(config: Config, info: RowsInfo, objective: Mlm, mesh: Any) -> Callable[[Any], dict[str, float]]:
