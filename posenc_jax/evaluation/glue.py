@@ -124,7 +124,7 @@ def make_job(task: Task, pretrained: Pretrained, protocol: Protocol, mesh: Any) 
 def _run(job: Job, encoder: Any, seed: int) -> Record:
     slots = sum(bucket.tokens_NxL.size for bucket in job.train)
     tokens_per_step = slots * job.protocol.epochs // job.steps
-    terminal = Terminal(job.steps, 0, f"{job.task.name} seed {seed}", tokens_per_step)
+    terminal = Terminal(job.steps, 0, f"{job.task.name} seed {seed}")
 
     def on_log(step: int, values: dict[str, float]) -> None:
         if "seconds" in values:

@@ -106,13 +106,13 @@ def _run(config: Config, info: RowsInfo, workdir: Path, mesh: Any, should_stop: 
     optimizer = make_optimizer(config.optimizer, train.steps, config.optimizer.warmup)
     schedule = make_schedule(config.optimizer, train.steps, config.optimizer.warmup)
     checkpoints = Checkpoints(workdir, train.keep_checkpoints)
-    state, seconds = _restore_or_create(config, objective, optimizer, mesh, checkpoints, workdir)
+    state, seconds = _restore_or_create(config, info, objective, optimizer, mesh, checkpoints, workdir)
     first = int(state.step)
     if first >= train.steps and (summary := _summary(workdir)):
         checkpoints.close()
         return Outcome(first, True, summary)
 
-    terminal = Terminal(train.steps, first, workdir.name, tokens_per_step)
+    terminal = Terminal(train.steps, first, workdir.name)
     trackers = (JsonLines(workdir, first), TensorBoard(workdir, first), terminal)
     began = time.monotonic()
 
@@ -174,12 +174,17 @@ def _run(config: Config, info: RowsInfo, workdir: Path, mesh: Any, should_stop: 
 
 
 def _restore_or_create(
-    config: Config, objective: Mlm, optimizer: Any, mesh: Any, checkpoints: Checkpoints, workdir: Path
+    config: Config, info: RowsInfo, objective: Mlm, optimizer: Any, mesh: Any, checkpoints: Checkpoints, workdir: Path
 ) -> tuple[TrainState, float]:
     """The state the run stands at, and the seconds it has taken so far."""
     restored = checkpoints.restore(abstract_state(objective, optimizer, mesh))
     if restored:
         state, meta = restored
+        if meta["tokenizer_sha256"] != info.tokenizer_sha256:
+            raise UserError(
+                f"the checkpoints in {checkpoints.folder} were trained with another tokenizer than that of "
+                f"{info.path}; they belong to another run: put this run's back"
+            )
         return state, meta["seconds"]
     if _summary(workdir):
         raise UserError(

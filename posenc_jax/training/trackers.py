@@ -80,8 +80,8 @@ class TensorBoard:
 class Terminal:
     """A progress bar where there is a terminal, else a plain line a message."""
 
-    def __init__(self, total_steps: int, step: int, title: str, tokens_per_step: int) -> None:
-        self._total, self._title, self._tokens = total_steps, title, tokens_per_step
+    def __init__(self, total_steps: int, step: int, title: str) -> None:
+        self._total, self._title = total_steps, title
         self._clock: tuple[float, int] | None = None  # when the first step was done, and which it was
         console = Console()
         self._bar = None

@@ -265,6 +265,13 @@ def test_a_finished_run_without_its_checkpoints_does_not_start_again(runner, who
     assert (workdir / "metrics.jsonl").read_bytes() == before
 
 
+def test_checkpoints_of_another_tokenizer_are_refused(runner, whole, tmp_path):
+    workdir = copy_of(whole, tmp_path / "run")
+    for meta in (workdir / "checkpoints").glob("*/meta/metadata"):
+        meta.write_text(meta.read_text().replace('"tokenizer_sha256": "', '"tokenizer_sha256": "00'))
+    refused(runner.run(workdir), 1, "were trained with another tokenizer")
+
+
 @pytest.mark.parametrize(
     ("file", "damage", "words"),
     [
