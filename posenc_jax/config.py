@@ -24,17 +24,66 @@ Duration = int | str
 class PositionConfig:
     scheme: str = "learned"
     """Parts joined by "+", each a name in `posenc_jax.positions.PARTS`: "learned" is BERT-A, "learned+t5" BERT-R,
-    "tupe" TUPE-A, "tupe+t5" TUPE-R, "none" a bag of words."""
+    "tupe" TUPE-A, "tupe+t5" TUPE-R, "none" a bag of words. A knob below that no part of the scheme reads is refused
+    where it is not at its default."""
     max_length: int = 512
     """Positions that a table of absolute positions holds."""
+    offset: int = 0
+    """learned: rows of the table before that of the first position (RoBERTa keeps two)."""
+    sinusoid_amplitude: float | None = None
+    """sinusoidal: height of the waves; None is `init_std`, as wide as the words start."""
+    rope_base: float = 10_000.0
+    """rope: the longest wave is 2 pi times this many positions."""
     buckets: int = 32
-    """T5 buckets, both directions together."""
+    """t5: buckets, both directions together."""
     max_distance: int = 128
-    """Distance at which the T5 logarithm reaches the last bucket."""
+    """t5: distance at which the logarithm reaches the last bucket."""
+    clip: int = 128
+    """shaw, ddrp, deberta: farther words share the vectors of this distance."""
+    on_values: bool = False
+    """shaw, ddrp: relative vectors of their own for the values, too."""
+    shared_over_layers: bool | None = None
+    """t5, shaw, ddrp: one table for all layers or one a layer; None as published (t5 shared, shaw and ddrp not)."""
     untie_cls: bool = False
-    """[CLS] meets the other words through learned scalars of its own, not through its place (TUPE section 3.2)."""
+    """tupe, t5: [CLS] meets the other words through learned scalars of its own, not through its place (TUPE 3.2)."""
     relative_reset: Literal["own_entry", "theta_alone"] = "own_entry"
-    """What an untied [CLS] sees of the relative bias: entries of its own (the published code) or nothing (paper)."""
+    """t5: what an untied [CLS] sees of the bias: entries of its own (the published code) or nothing (the paper)."""
+    ddrp_form: Literal["product", "distance", "direction", "sum"] = "product"
+    """ddrp: how distance and direction make a vector; the last three are control arms."""
+    content_to_position: bool = True
+    """deberta: the term q_i . K(r_ij)."""
+    position_to_content: Literal["as_coded", "as_written", "none"] = "as_coded"
+    """deberta: the term k_j . Q(r), its r that of i - j (the public code) or of j - i (the paper)."""
+    projections: Literal["own", "words"] = "own"
+    """deberta: relative vectors go through projections of their own, or through the words' queries and keys."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CompatibilityConfig:
+    name: Literal["dot_product", "symmetric", "pairwise"] = "dot_product"
+    """How a query meets a key: q_i . k_j, q_i . q_j, or q_i M_h q_j (Courtois et al. 2024)."""
+    matched_init: bool = False
+    """dot_product: queries start sqrt(d) times wider, so that the first logits are as peaked as pairwise's."""
+    form: Literal["full", "symmetrised", "diagonal"] = "full"
+    """pairwise: M as it is (published), (M + M^T) / 2, or a diagonal."""
+    start: Literal["normal", "inverse_width", "identity"] = "normal"
+    """pairwise: M from N(0, 1) (published), N(0, 1 / d), or I + N(0, init_std^2)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ConvolutionConfig:
+    """The convolution heads of a mixed layer (ConvBERT, Jiang et al. 2020)."""
+
+    kind: Literal["span_dynamic", "dynamic", "light", "separable", "none"] = "span_dynamic"
+    """Where a head's window comes from: the words around and the query, the query alone, a free parameter; or a
+    depthwise separable convolution in its place; or attention heads alone, as few as in the mixed layer."""
+    width: int = 9
+    """Slots of the window, odd: the word itself and as many on each side."""
+    head_ratio: int = 2
+    """`heads` are divided by this: so many attention heads remain, and as many convolution heads beside them."""
+    mask: bool = True
+    """No value crosses the end of a document or comes from padding. False is the published form, in which padding
+    leaks into words nearby; packed rows would leak into each other, too."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,23 +92,45 @@ class ModelConfig:
     width: int = 768
     heads: int = 12
     feed_forward_width: int = 3072
+    feed_forward_groups: int = 1
+    """Blocks of channels that the feed-forward works on apart (ConvBERT's grouped linear map)."""
     vocab_size: int | None = None
     """Rows of the embedding table; None takes the tokenizer's."""
+    embedding_width: int | None = None
+    """Width of the embedding tables; a projection makes it `width`. None is `width`, without a projection."""
+    token_types: int = 0
+    """Rows of a table that tells the texts of a pair apart (BERT: 2); 0 is no table."""
     positions: PositionConfig = PositionConfig()
+    compatibility: CompatibilityConfig = CompatibilityConfig()
+    mixer: Literal["attention", "mixed"] = "attention"
+    """What mixes the words of a layer: attention heads, or half of them beside convolution heads (ConvBERT)."""
+    convolution: ConvolutionConfig = ConvolutionConfig()
     norm: Literal["post", "pre"] = "post"
     """LayerNorm after the residual sum (the papers) or before each block, with one more at the end."""
     norm_eps: float = 1e-5
     init_std: float = 0.02
     """Standard deviation of every weight at the start. Small widths want more: 0.02 * sqrt(768 / width) keeps the
     first attention logits as peaked as they are at width 768 (our choice)."""
+    init: Literal["normal", "truncated_normal"] = "normal"
+    """Weights from N(0, init_std^2) (TUPE, Hugging Face), or that cut at two deviations (BERT, ELECTRA, ConvBERT)."""
     dropout: float = 0.1
     attention_dropout: float = 0.1
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    """What matrices are multiplied in. Parameters, norms, logits, softmax and losses stay float32."""
+    dtype: Literal["float32", "bfloat16", "float64"] = "float32"
+    """What matrices are multiplied in. Parameters, norms, logits, softmax and losses stay float32 (float64 needs
+    JAX_ENABLE_X64=1 and is for checks)."""
     scan: bool = True
     """One compiled layer for all (compile time does not grow with depth)."""
     remat: bool = False
     """Recompute each layer in the backward pass instead of keeping its activations."""
+
+    @property
+    def head_width(self) -> int:
+        return self.width // self.heads
+
+    @property
+    def attention_heads(self) -> int:
+        """Heads that attend: all, or in a mixed layer their share by the head ratio, at least one."""
+        return self.heads if self.mixer == "attention" else max(1, self.heads // self.convolution.head_ratio)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -242,21 +313,7 @@ def _check(config: Config) -> None:
     model, train = config.model, config.train
     for key, value in flatten(dataclasses.asdict(config)).items():
         _check_range(key, value)
-    if model.width % model.heads:
-        raise UsageError(
-            f"model.width={model.width} is not divisible by model.heads={model.heads}; "
-            f"{model.heads * max(1, round(model.width / model.heads))} is the nearest width that is"
-        )
-    if model.positions.buckets % 4:
-        raise UsageError(
-            f"model.positions.buckets={model.positions.buckets} must be a multiple of 4: "
-            "two directions, each half exact and half logarithmic"
-        )
-    if model.positions.max_distance <= model.positions.buckets // 4:
-        raise UsageError(
-            f"model.positions.max_distance={model.positions.max_distance} must be above a quarter of "
-            f"model.positions.buckets={model.positions.buckets}, where the exact buckets end"
-        )
+    _check_model(model)
     if train.batch_size % train.accumulate:
         raise UsageError(f"train.batch_size={train.batch_size} is not divisible by train.accumulate={train.accumulate}")
     if config.data.length is not None and config.data.length < 8:
@@ -266,13 +323,67 @@ def _check(config: Config) -> None:
     _split_duration(config.optimizer.warmup, "optimizer.warmup")
 
 
+def _check_model(model: ModelConfig) -> None:
+    positions, convolution, groups = model.positions, model.convolution, model.feed_forward_groups
+    if model.width % model.heads:
+        raise UsageError(
+            f"model.width={model.width} is not divisible by model.heads={model.heads}; "
+            f"{model.heads * max(1, round(model.width / model.heads))} is the nearest width that is"
+        )
+    if positions.buckets % 4:
+        raise UsageError(
+            f"model.positions.buckets={positions.buckets} must be a multiple of 4: "
+            "two directions, each half exact and half logarithmic"
+        )
+    if positions.max_distance <= positions.buckets // 4:
+        raise UsageError(
+            f"model.positions.max_distance={positions.max_distance} must be above a quarter of "
+            f"model.positions.buckets={positions.buckets}, where the exact buckets end"
+        )
+    if convolution.width % 2 == 0:
+        raise UsageError(
+            f"model.convolution.width={convolution.width} must be odd, for as many words on the left as on the right"
+        )
+    ratio = convolution.head_ratio
+    if model.mixer == "mixed" and model.heads % ratio and model.heads >= ratio:
+        raise UsageError(
+            f"model.heads={model.heads} is not divisible by model.convolution.head_ratio={ratio}, "
+            "so that no whole number of attention heads remains"
+        )
+    for name in ("width", "feed_forward_width"):
+        if getattr(model, name) % groups:
+            raise UsageError(
+                f"model.{name}={getattr(model, name)} is not divisible by model.feed_forward_groups={groups}"
+            )
+    _check_idle(model)
+
+
+def _check_idle(model: ModelConfig) -> None:
+    """Refuses settings that nothing would read: a comparison whose arms are the same is worse than an error."""
+    compatibility = model.compatibility
+    idle: dict[str, str] = {}
+    if compatibility.name != "dot_product":
+        idle["compatibility.matched_init"] = "model.compatibility.name=dot_product"
+    if compatibility.name != "pairwise":
+        idle["compatibility.form"] = idle["compatibility.start"] = "model.compatibility.name=pairwise"
+    if model.mixer != "mixed":
+        for field in dataclasses.fields(ConvolutionConfig):
+            idle[f"convolution.{field.name}"] = "model.mixer=mixed"
+    now, default = flatten(dataclasses.asdict(model)), flatten(dataclasses.asdict(ModelConfig()))
+    for key, reader in idle.items():
+        if now[key] != default[key]:
+            raise UsageError(f"model.{key}={now[key]!r} would change nothing; only {reader} reads it")
+
+
 _AT_LEAST_ONE = {
     "model.layers", "model.width", "model.heads", "model.feed_forward_width", "model.vocab_size", "data.prefetch",
-    "model.positions.max_length", "model.positions.buckets", "train.batch_size", "train.accumulate",
+    "model.feed_forward_groups", "model.embedding_width", "model.convolution.width", "model.convolution.head_ratio",
+    "model.positions.max_length", "model.positions.buckets", "model.positions.clip", "train.batch_size", "train.accumulate",
     "train.eval_rows", "train.keep_checkpoints", "mesh.fsdp", "mesh.tensor",
 }  # fmt: skip
 _SHARES = {"model.dropout", "model.attention_dropout", "optimizer.b1", "optimizer.b2"}
-_POSITIVE = {"model.norm_eps", "model.init_std", "optimizer.learning_rate", "optimizer.eps", "optimizer.clip_norm"}
+_AT_LEAST_ZERO = {"model.token_types", "model.positions.offset"}
+_POSITIVE = {"model.positions.rope_base", "model.positions.sinusoid_amplitude", "model.norm_eps", "model.init_std", "optimizer.learning_rate", "optimizer.eps", "optimizer.clip_norm"}
 
 
 def _check_range(key: str, value: Any) -> None:
@@ -282,6 +393,8 @@ def _check_range(key: str, value: Any) -> None:
         raise UsageError(f"{key}={value} must be below 2^32")
     if key in _AT_LEAST_ONE and value < 1:
         raise UsageError(f"{key}={value} must be at least 1")
+    if key in _AT_LEAST_ZERO and value < 0:
+        raise UsageError(f"{key}={value} must be at least 0")
     if key in _SHARES and not 0 <= value < 1:
         raise UsageError(f"{key}={value} must be at least 0 and below 1")
     if key in _POSITIVE and not 0 < value < math.inf:

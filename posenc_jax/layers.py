@@ -14,6 +14,11 @@ from flax import linen as nn
 from posenc_jax.config import ModelConfig
 
 
+def weights(config: ModelConfig) -> nn.initializers.Initializer:
+    """What every weight and table starts from: N(0, init_std^2), whole or cut at two deviations."""
+    return getattr(nn.initializers, config.init)(config.init_std)
+
+
 class Norm(nn.Module):
     """LayerNorm over the last axis in float32, its output in `dtype`; the variance is that of the centred values."""
 
@@ -25,7 +30,7 @@ class Norm(nn.Module):
         width = x.shape[-1:]
         scale = self.param("scale", nn.with_logical_partitioning(nn.initializers.ones, ("norm",)), width)
         bias = self.param("bias", nn.with_logical_partitioning(nn.initializers.zeros, ("norm",)), width)
-        x = x.astype(jnp.float32)
+        x = at_least_float32(x)
         centred = x - jnp.mean(x, -1, keepdims=True)
         variance = jnp.mean(jnp.square(centred), -1, keepdims=True)
         lead = (1,) * (x.ndim - 1)
@@ -34,7 +39,7 @@ class Norm(nn.Module):
 
 
 class Projection(nn.Module):
-    """Affine map of the last `inputs` axes to `features`; weights N(0, init_std), bias 0 (BERT, TUPE)."""
+    """Affine map of the last `inputs` axes to `features`; weights from `init` or as all weights start, bias 0."""
 
     config: ModelConfig
     features: Sequence[int]
@@ -42,12 +47,13 @@ class Projection(nn.Module):
     """Logical names of the kernel's axes, inputs first."""
     inputs: int = 1
     dtype: Any = jnp.float32
+    init: nn.initializers.Initializer | None = None
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         features = tuple(self.features)
         shape = (*x.shape[x.ndim - self.inputs :], *features)
-        init = nn.with_logical_partitioning(nn.initializers.normal(self.config.init_std), tuple(self.axes))
+        init = nn.with_logical_partitioning(self.init or weights(self.config), tuple(self.axes))
         kernel = self.param("kernel", init, shape)
         bias_init = nn.with_logical_partitioning(nn.initializers.zeros, tuple(self.axes[self.inputs :]))
         bias = self.param("bias", bias_init, features)
@@ -111,5 +117,10 @@ class Dropout(nn.Module):
 
 def gelu(x: jax.Array) -> jax.Array:
     """x * Phi(x) by the error function, in float32: the exact form, not the tanh approximation."""
-    x_float32 = x.astype(jnp.float32)
-    return (0.5 * x_float32 * (1 + jax.lax.erf(x_float32 * 2**-0.5))).astype(x.dtype)
+    x_exact = at_least_float32(x)
+    return (0.5 * x_exact * (1 + jax.lax.erf(x_exact * 2**-0.5))).astype(x.dtype)
+
+
+def at_least_float32(x: jax.Array) -> jax.Array:
+    """Half precision made float32; float64, of the checks, stays."""
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))

@@ -4,48 +4,69 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from flax import linen as nn
+from flax import linen as nn, struct
 
 from posenc_jax.config import ModelConfig
 from posenc_jax.layers import Dropout, Projection
-from posenc_jax.positions import Scheme
+from posenc_jax.model.compatibility import compatibility
+from posenc_jax.model.convolution import Convolution
+from posenc_jax.positions import Places, Scheme
 
 MASKED = -1e30
 """Logit of a pair that may not meet. Finite: a row with no pair left is uniform, not NaN."""
 
 
+@struct.dataclass
+class Context:
+    """What all layers of one forward pass are told beside their input."""
+
+    segments_BxL: jax.Array
+    """0 is padding; words meet only words of their own segment."""
+    places: Places
+    bias_BxHxLxL: jax.Array | None
+    """The scheme's answer to `shared_bias`."""
+    tables: Any
+    """The scheme's answer to `shared_tables`."""
+
+    def may_meet(self) -> jax.Array:
+        """Boolean [B, L, L], query by key."""
+        segments_BxL = self.segments_BxL
+        return (segments_BxL[:, :, None] == segments_BxL[:, None, :]) & (segments_BxL > 0)[:, None, :]
+
+
 class Attention(nn.Module):
-    """softmax(q . k / sqrt(terms * d) + position terms) v, projected back to the width (tupe.md 1.0, 1.4)."""
+    """softmax(q . k / sqrt(terms * d) + position terms) v, projected back to the width (tupe.md 1.0, 1.4).
+
+    In a mixed layer convolution heads stand behind the attention heads, and share their queries (ConvBERT).
+    """
 
     config: ModelConfig
 
     @nn.compact
-    def __call__(
-        self,
-        x_BxLxD: jax.Array,
-        mask_BxLxL: jax.Array,
-        position_BxL: jax.Array,
-        bias_BxHxLxL: jax.Array | None,
-        tables: Any,
-        train: bool,
-    ) -> jax.Array:
+    def __call__(self, x_BxLxD: jax.Array, context: Context, train: bool) -> jax.Array:
         config, dtype = self.config, jnp.dtype(self.config.dtype)
-        heads = (config.heads, config.width // config.heads)
-        inward = ("embed", "heads", "head_width")
-        q_BxLxHxd = Projection(config, heads, inward, dtype=dtype, name="query")(x_BxLxD)
-        k_BxLxHxd = Projection(config, heads, inward, dtype=dtype, name="key")(x_BxLxD)
-        v_BxLxHxd = Projection(config, heads, inward, dtype=dtype, name="value")(x_BxLxD)
+        exact = jnp.promote_types(dtype, jnp.float32)
+        places, tables = context.places, context.tables
+        meet, scheme = compatibility(config), Scheme(config, "layer", name="positions")
 
-        scheme = Scheme(config, "layer", name="positions")
-        scale = (scheme.terms * heads[1]) ** -0.5
-        q_BxLxHxd, k_BxLxHxd = scheme.rotate(q_BxLxHxd * scale, k_BxLxHxd, position_BxL)
-        logits_BxHxLxL = jnp.einsum("BQHd,BKHd->BHQK", q_BxLxHxd, k_BxLxHxd, preferred_element_type=jnp.float32)
-        terms_BxHxLxL = scheme.content_terms(q_BxLxHxd, k_BxLxHxd, position_BxL, tables)
-        for term_BxHxLxL in (terms_BxHxLxL, bias_BxHxLxL):
+        q_BxLxHxd, k_BxLxHxd = meet(x_BxLxD)
+        scaled_BxLxHxd = q_BxLxHxd * scheme.scale
+        placed_q, placed_k = scheme.queries_and_keys(scaled_BxLxHxd, k_BxLxHxd, places, tables)
+        logits_BxHxLxL = jnp.einsum("BQHd,BKHd->BHQK", placed_q, placed_k, preferred_element_type=exact)
+        terms_BxHxLxL = scheme.content_terms(scaled_BxLxHxd, k_BxLxHxd, places, tables, meet)
+        for term_BxHxLxL in (terms_BxHxLxL, context.bias_BxHxLxL):
             logits_BxHxLxL = logits_BxHxLxL if term_BxHxLxL is None else logits_BxHxLxL + term_BxHxLxL
 
-        logits_BxHxLxL = jnp.where(mask_BxLxL[:, None], logits_BxHxLxL, MASKED)
+        logits_BxHxLxL = jnp.where(context.may_meet()[:, None], logits_BxHxLxL, MASKED)
         weights_BxHxLxL = Dropout(config.attention_dropout)(jax.nn.softmax(logits_BxHxLxL), train)
+        heads, inward = (config.attention_heads, config.head_width), ("embed", "heads", "head_width")
+        v_BxLxHxd = Projection(config, heads, inward, dtype=dtype, name="value")(x_BxLxD)
         mixed_BxLxHxd = jnp.einsum("BHQK,BKHd->BQHd", weights_BxHxLxL.astype(dtype), v_BxLxHxd)
+        moved_BxLxHxd = scheme.value_terms(weights_BxHxLxL, places, tables)
+        if moved_BxLxHxd is not None:
+            mixed_BxLxHxd = mixed_BxLxHxd + moved_BxLxHxd.astype(dtype)
+        if config.mixer == "mixed" and config.convolution.kind != "none":
+            convolved_BxLxHxd = Convolution(config, name="convolution")(x_BxLxD, q_BxLxHxd, context.segments_BxL)
+            mixed_BxLxHxd = jnp.concatenate([mixed_BxLxHxd, convolved_BxLxHxd], axis=2)
         outward = ("heads", "head_width", "embed")
         return Projection(config, (config.width,), outward, inputs=2, dtype=dtype, name="output")(mixed_BxLxHxd)

@@ -7,39 +7,31 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from posenc_jax.config import ModelConfig
-from posenc_jax.layers import Dropout, Norm
-from posenc_jax.model.attention import Attention
+from posenc_jax.layers import Dropout, Norm, Projection, weights
+from posenc_jax.model.attention import Attention, Context
 from posenc_jax.model.feed_forward import FeedForward
-from posenc_jax.positions import Scheme, check_scheme
+from posenc_jax.positions import Places, Scheme, check_scheme
 
 
 class Layer(nn.Module):
-    """Attention and feed-forward, each with a residual sum and a LayerNorm after it ("post") or before ("pre")."""
+    """Mixer and feed-forward, each with a residual sum and a LayerNorm after it ("post") or before ("pre")."""
 
     config: ModelConfig
     train: bool
 
     @nn.compact
-    def __call__(
-        self,
-        x_BxLxD: jax.Array,
-        mask_BxLxL: jax.Array,
-        position_BxL: jax.Array,
-        bias_BxHxLxL: jax.Array | None,
-        tables: Any,
-    ) -> tuple[jax.Array, None]:
+    def __call__(self, x_BxLxD: jax.Array, context: Context) -> tuple[jax.Array, None]:
         config, dtype = self.config, jnp.dtype(self.config.dtype)
         attention, feed_forward = Attention(config, name="attention"), FeedForward(config, name="feed_forward")
         attention_norm, feed_forward_norm = (
             Norm(config, dtype, name=name) for name in ("attention_norm", "feed_forward_norm")
         )
         drop = Dropout(config.dropout, name="dropout")
-        context = (mask_BxLxL, position_BxL, bias_BxHxLxL, tables, self.train)
         if config.norm == "post":
-            x_BxLxD = attention_norm(x_BxLxD + drop(attention(x_BxLxD, *context), self.train))
+            x_BxLxD = attention_norm(x_BxLxD + drop(attention(x_BxLxD, context, self.train), self.train))
             x_BxLxD = feed_forward_norm(x_BxLxD + drop(feed_forward(x_BxLxD), self.train))
         else:
-            x_BxLxD = x_BxLxD + drop(attention(attention_norm(x_BxLxD), *context), self.train)
+            x_BxLxD = x_BxLxD + drop(attention(attention_norm(x_BxLxD), context, self.train), self.train)
             x_BxLxD = x_BxLxD + drop(feed_forward(feed_forward_norm(x_BxLxD)), self.train)
         return x_BxLxD, None
 
@@ -50,14 +42,20 @@ class Encoder(nn.Module):
     config: ModelConfig
 
     def setup(self) -> None:
-        config = self.config
-        init = nn.with_logical_partitioning(_words_but_no_padding(config.init_std), ("vocab", "embed"))
-        self.words = self.param("words", init, (config.vocab_size, config.width))
+        config, dtype = self.config, jnp.dtype(self.config.dtype)
+        width = config.embedding_width or config.width
+        init = nn.with_logical_partitioning(_words_but_no_padding(config), ("vocab", "embed"))
+        self.words = self.param("words", init, (config.vocab_size, width))
+        if config.token_types:
+            init = nn.with_logical_partitioning(weights(config), ("type", "embed"))
+            self.types = self.param("types", init, (config.token_types, width))
         self.positions = Scheme(config, "encoder")
-        self.norm = Norm(config, jnp.dtype(config.dtype))
+        self.norm = Norm(config, dtype)
+        if width != config.width:
+            self.widen = Projection(config, (config.width,), ("embed_in", "embed"), dtype=dtype, init=_widening(config))
         self.dropout = Dropout(config.dropout)
         if config.norm == "pre":
-            self.final_norm = Norm(config, jnp.dtype(config.dtype))
+            self.final_norm = Norm(config, dtype)
 
     @nn.compact
     def __call__(
@@ -65,6 +63,7 @@ class Encoder(nn.Module):
         tokens_BxL: jax.Array,
         segments_BxL: jax.Array,
         positions_BxL: jax.Array | None = None,
+        types_BxL: jax.Array | None = None,
         *,
         train: bool = False,
         contiguous: bool = False,
@@ -72,25 +71,26 @@ class Encoder(nn.Module):
         """Token ids -> [B, L, D] in `config.dtype`.
 
         `segments_BxL`: 0 is padding; words meet only words of their own segment. `positions_BxL`: None counts the
-        slots from 0. `contiguous` promises that positions grow by one within a segment, as packed rows do: then a
-        relative scheme takes the slots for positions, and one bias serves all rows. Values at padding mean nothing.
-        Raises `UsageError` when L is beyond the scheme's limit.
+        slots from 0. `types_BxL`: which text of a pair a word is of, where the model has token types; None is the
+        first. `contiguous` promises that positions grow by one within a segment, as packed rows do: then a relative
+        term is one for all rows. Values at padding mean nothing. Raises `UsageError` when the scheme does not fit the
+        model or L is beyond its limit.
         """
-        config = self.config
-        length = tokens_BxL.shape[-1]
-        check_scheme(config.positions, length)
-        slots_1xL = jnp.arange(length)[None]
-        position_BxL = slots_1xL if positions_BxL is None else positions_BxL
+        config, length = self.config, tokens_BxL.shape[-1]
+        check_scheme(config, length)
+        position_BxL = jnp.arange(length)[None] if positions_BxL is None else positions_BxL
+        places = Places(position_BxL, aligned=contiguous or positions_BxL is None)
 
-        x_BxLxD = self.positions.embed(self.words[tokens_BxL], position_BxL)
-        x_BxLxD = self.dropout(self.norm(x_BxLxD), train)
-        x_BxLxD = jnp.where(segments_BxL[..., None] > 0, x_BxLxD, 0)  # as published: zeros where nothing stands
+        x_BxLxE = self.words[tokens_BxL]
+        if config.token_types:
+            x_BxLxE = x_BxLxE + self.types[jnp.zeros((1, 1), jnp.int32) if types_BxL is None else types_BxL]
+        x_BxLxE = self.norm(self.positions.embed(x_BxLxE, places))
+        x_BxLxD = self.dropout(x_BxLxE, train)
+        if x_BxLxE.shape[-1] != config.width:
+            x_BxLxD = self.widen(x_BxLxD)
 
-        mask_BxLxL = (segments_BxL[:, :, None] == segments_BxL[:, None, :]) & (segments_BxL > 0)[:, None, :]
-        relative = contiguous and self.positions.is_relative()
-        bias_BxHxLxL = self.positions.shared_bias(slots_1xL if relative else position_BxL)
-        layers = _stack(config)(config, train, name="layers")
-        x_BxLxD, _ = layers(x_BxLxD, mask_BxLxL, position_BxL, bias_BxHxLxL, self.positions.shared_tables())
+        context = Context(segments_BxL, places, self.positions.shared_bias(places), self.positions.shared_tables())
+        x_BxLxD, _ = _stack(config)(config, train, name="layers")(x_BxLxD, context)
         return self.final_norm(x_BxLxD) if config.norm == "pre" else x_BxLxD
 
 
@@ -108,10 +108,16 @@ def _stack(config: ModelConfig) -> type[nn.Module]:
     )
 
 
-def _words_but_no_padding(std: float) -> nn.initializers.Initializer:
-    """N(0, std), zeros for id 0, the padding (tupe.md 1.5)."""
+def _words_but_no_padding(config: ModelConfig) -> nn.initializers.Initializer:
+    """As all weights start, zeros for id 0, the padding (tupe.md 1.5); ELECTRA and ConvBERT leave that row drawn."""
 
     def init(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
-        return jax.random.normal(key, shape, dtype).at[0].set(0.0) * std
+        table = weights(config)(key, shape, dtype)
+        return table if config.init == "truncated_normal" else table.at[0].set(0.0)
 
     return init
+
+
+def _widening(config: ModelConfig) -> nn.initializers.Initializer | None:
+    """ELECTRA leaves this one projection at its framework's own start (convbert_and_electra.md 1.8)."""
+    return nn.initializers.glorot_uniform() if config.init == "truncated_normal" else None

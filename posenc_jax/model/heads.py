@@ -14,15 +14,32 @@ class MlmHead(nn.Module):
     config: ModelConfig
 
     @nn.compact
-    def __call__(self, hidden_BxMxD: jax.Array, words_VxD: jax.Array) -> jax.Array:
+    def __call__(self, hidden_BxMxD: jax.Array, words_VxE: jax.Array) -> jax.Array:
         """Vectors at the predicted positions -> float32 logits [B, M, V]."""
         config, dtype = self.config, jnp.dtype(self.config.dtype)
-        dense = Projection(config, (config.width,), ("embed", "embed_out"), dtype=dtype, name="dense")
-        x_BxMxD = Norm(config, dtype, name="norm")(gelu(dense(hidden_BxMxD)))
+        dense = Projection(config, (words_VxE.shape[-1],), ("embed", "embed_out"), dtype=dtype, name="dense")
+        x_BxMxE = Norm(config, dtype, name="norm")(gelu(dense(hidden_BxMxD)))
         bias_init = nn.with_logical_partitioning(nn.initializers.zeros, ("vocab",))
-        bias_V = self.param("bias", bias_init, (words_VxD.shape[0],))
-        logits_BxMxV = jnp.einsum("BMD,VD->BMV", x_BxMxD, words_VxD.astype(dtype), preferred_element_type=jnp.float32)
+        bias_V = self.param("bias", bias_init, (words_VxE.shape[0],))
+        exact = jnp.promote_types(dtype, jnp.float32)
+        logits_BxMxV = jnp.einsum("BME,VE->BMV", x_BxMxE, words_VxE.astype(dtype), preferred_element_type=exact)
         return logits_BxMxV + bias_V[None, None]
+
+
+class RtdHead(nn.Module):
+    """Was this word replaced: Linear -> gelu -> Linear to one logit (ELECTRA; convbert_and_electra.md 3.4)."""
+
+    config: ModelConfig
+
+    @nn.compact
+    def __call__(self, hidden_BxLxD: jax.Array) -> jax.Array:
+        """Every word's vector -> logit [B, L], at least float32; above 0 is "replaced"."""
+        config, dtype = self.config, jnp.dtype(self.config.dtype)
+        dense = Projection(config, (config.width,), ("embed", "embed_out"), dtype=dtype, name="dense")
+        exact = jnp.promote_types(dtype, jnp.float32)
+        glorot = nn.initializers.glorot_uniform() if config.init == "truncated_normal" else None
+        output = Projection(config, (1,), ("embed", "classes"), dtype=exact, init=glorot, name="output")
+        return output(gelu(dense(hidden_BxLxD)))[..., 0]
 
 
 class ClassificationHead(nn.Module):

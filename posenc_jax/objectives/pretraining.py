@@ -64,7 +64,7 @@ def resolve(config: Config, info: RowsInfo) -> Config:
         )
     if config.model.vocab_size is not None and config.model.vocab_size < info.vocab_size:
         raise UsageError(f"model.vocab_size={config.model.vocab_size} is below the tokenizer's {info.vocab_size}")
-    check_scheme(config.model.positions, info.length)
+    check_scheme(config.model, info.length)
     train = config.train
     steps = functools.partial(
         to_steps,

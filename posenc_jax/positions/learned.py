@@ -5,18 +5,24 @@ from typing import ClassVar
 import jax
 from flax import linen as nn
 
+from posenc_jax.layers import weights
 from posenc_jax.positions.part import Part
+from posenc_jax.positions.places import Places
 
 
 class Learned(Part):
-    """x + P[position], P of max_length rows, N(0, init_std) at the start (BERT; tupe.md 1.4)."""
+    """x + P[position + offset], P of max_length + offset rows, drawn as the words are (BERT; tupe.md 1.4)."""
 
+    source: ClassVar[str] = "Devlin et al. 2019"
+    knobs: ClassVar[tuple[str, ...]] = ("offset",)
     has_table: ClassVar[bool] = True
 
     def setup(self) -> None:
         if self.place == "encoder":
-            init = nn.with_logical_partitioning(nn.initializers.normal(self.config.init_std), ("position", "embed"))
-            self.table = self.param("table", init, (self.config.positions.max_length, self.config.width))
+            config = self.config
+            rows = config.positions.max_length + config.positions.offset
+            init = nn.with_logical_partitioning(weights(config), ("position", "embed"))
+            self.table = self.param("table", init, (rows, config.embedding_width or config.width))
 
-    def embed(self, x_BxLxD: jax.Array, position_BxL: jax.Array) -> jax.Array:
-        return x_BxLxD + self.table[position_BxL].astype(x_BxLxD.dtype)
+    def embed(self, x_BxLxE: jax.Array, places: Places) -> jax.Array:
+        return x_BxLxE + self.table[places.position_BxL + self.config.positions.offset].astype(x_BxLxE.dtype)

@@ -1,11 +1,16 @@
 """T5's bucketed relative bias: BERT-R with a learned input position, the relative half of TUPE-R with `untie_cls`."""
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from posenc_jax.positions.part import Part
+from posenc_jax.config import PositionConfig
+from posenc_jax.layers import weights
+from posenc_jax.positions.part import Meet, Part
+from posenc_jax.positions.places import Places
 
 
 def bucket_of_distance(reach: int, buckets: int, max_distance: int) -> np.ndarray:
@@ -26,32 +31,41 @@ def bucket_of_distance(reach: int, buckets: int, max_distance: int) -> np.ndarra
 
 
 class T5(Part):
-    """b_h[bucket(j - i)], added unscaled, one table for all layers (tupe.md 1.3).
+    """b_h[bucket(j - i)], added unscaled; one table for all layers unless `shared_over_layers` is False (tupe.md 1.3).
 
     With `untie_cls` and `relative_reset="own_entry"` the cells of [CLS] read entries of their own, as the published
     TUPE code does: its row the bucket `buckets / 2`, which no difference falls into, its column one further row.
     With "theta_alone" they are zero, as the paper writes it.
     """
 
-    @property
-    def is_relative(self) -> bool:  # an untied [CLS] is found by its position
-        return not self.config.positions.untie_cls
+    source: ClassVar[str] = "Raffel et al. 2020; reset of [CLS] Ke et al. 2021"
+    knobs: ClassVar[tuple[str, ...]] = ("buckets", "max_distance", "untie_cls", "relative_reset", "shared_over_layers")
+
+    @classmethod
+    def is_relative(cls, positions: PositionConfig) -> bool:
+        return not positions.untie_cls  # an untied [CLS] is found by its position
 
     def setup(self) -> None:
-        if self.place == "encoder":
-            positions = self.config.positions
-            rows = positions.buckets + (positions.untie_cls and positions.relative_reset == "own_entry")
-            init = nn.with_logical_partitioning(nn.initializers.normal(self.config.init_std), ("bucket", "heads"))
-            self.table = self.param("table", init, (rows, self.config.heads))
-
-    def shared_bias(self, position_BxL: jax.Array) -> jax.Array:
         positions = self.config.positions
-        reach = max(position_BxL.shape[-1], positions.max_length) - 1
-        buckets = jnp.asarray(bucket_of_distance(reach, positions.buckets, positions.max_distance))
-        difference_BxLxL = position_BxL[:, None, :] - position_BxL[:, :, None]
-        bucket_BxLxL = buckets[difference_BxLxL + reach]
-        from_cls_BxLx1 = (position_BxL == 0)[:, :, None]
-        to_cls_Bx1xL = (position_BxL == 0)[:, None, :]
+        if (self.place == "encoder") == (positions.shared_over_layers is not False):
+            rows = positions.buckets + (positions.untie_cls and positions.relative_reset == "own_entry")
+            init = nn.with_logical_partitioning(weights(self.config), ("bucket", "heads"))
+            self.table = self.param("table", init, (rows, self.config.attention_heads))
+
+    def shared_bias(self, places: Places) -> jax.Array | None:
+        return None if self.config.positions.shared_over_layers is False else self._bias(places)
+
+    def content_terms(
+        self, q_BxLxHxd: jax.Array, k_BxLxHxd: jax.Array, places: Places, tables: None, meet: Meet
+    ) -> jax.Array | None:
+        return self._bias(places) if self.config.positions.shared_over_layers is False else None
+
+    def _bias(self, places: Places) -> jax.Array:
+        positions, reach = self.config.positions, self.config.positions.max_distance
+        buckets = jnp.asarray(bucket_of_distance(reach, positions.buckets, reach))
+        bucket_BxLxL = buckets[jnp.clip(places.difference(), -reach, reach) + reach]
+        from_cls_BxLx1 = (places.position_BxL == 0)[:, :, None]
+        to_cls_Bx1xL = (places.position_BxL == 0)[:, None, :]
         if positions.untie_cls and positions.relative_reset == "own_entry":
             bucket_BxLxL = jnp.where(to_cls_Bx1xL, positions.buckets, bucket_BxLxL)
             bucket_BxLxL = jnp.where(from_cls_BxLx1, positions.buckets // 2, bucket_BxLxL)

@@ -4,13 +4,13 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-from flax import linen as nn
 
-from posenc_jax.layers import Norm, Projection
-from posenc_jax.positions.part import Part
+from posenc_jax.config import PositionConfig
+from posenc_jax.positions.places import Places
+from posenc_jax.positions.projected import ProjectedPart
 
 
-class Tupe(Part):
+class Tupe(ProjectedPart):
     """(LN(p_i) U_Q) . (LN(p_j) U_K) / sqrt(2 d), computed once and added in every layer (eq. 10, tupe.md 1.2).
 
     The projections have biases and the positions a LayerNorm, as in the published code. With `untie_cls` the cells
@@ -18,25 +18,20 @@ class Tupe(Part):
     further rows of the table with themselves, so a word at position t reads row t + 1. Without it: TUPE-A tie-cls.
     """
 
-    extra_terms: ClassVar[int] = 1
-    has_table: ClassVar[bool] = True
+    source: ClassVar[str] = "Ke et al. 2021, eq. 10 and 11, as published in code"
+    knobs: ClassVar[tuple[str, ...]] = ("untie_cls",)
 
-    def setup(self) -> None:
-        if self.place == "encoder":
-            config = self.config
-            rows = config.positions.max_length + config.positions.untie_cls
-            init = nn.with_logical_partitioning(nn.initializers.normal(config.init_std), ("position", "embed"))
-            self.table = self.param("table", init, (rows, config.width))
-            self.norm = Norm(config)
-            heads = (config.heads, config.width // config.heads)
-            self.query = Projection(config, heads, ("embed", "heads", "head_width"), dtype=jnp.float32)
-            self.key = Projection(config, heads, ("embed", "heads", "head_width"), dtype=jnp.float32)
+    @classmethod
+    def extra_terms(cls, positions: PositionConfig) -> int:
+        return 1
 
-    def shared_bias(self, position_BxL: jax.Array) -> jax.Array:
-        p_PxD = self.norm(self.table)
-        head_width = self.config.width // self.config.heads
-        q_PxHxd = self.query(p_PxD) * (self.terms * head_width) ** -0.5
-        k_PxHxd = self.key(p_PxD)
+    @property
+    def rows(self) -> int:
+        return self.config.positions.max_length + self.config.positions.untie_cls
+
+    def shared_bias(self, places: Places) -> jax.Array:
+        q_PxHxd, k_PxHxd = self.projected()
+        q_PxHxd, position_BxL = q_PxHxd * self.scale, places.position_BxL
         if not self.config.positions.untie_cls:
             return jnp.einsum("BQHd,BKHd->BHQK", q_PxHxd[position_BxL], k_PxHxd[position_BxL])
         bias_BxHxLxL = jnp.einsum("BQHd,BKHd->BHQK", q_PxHxd[position_BxL + 1], k_PxHxd[position_BxL + 1])

@@ -1,0 +1,97 @@
+"""The convolution heads of a mixed layer: span-based dynamic convolution and its controls (ConvBERT).
+
+Slot j of a window of K looks at the word j - (K - 1) / 2 away. Windows are shifted sums, never a [B, L, A, K] tensor.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from posenc_jax.config import ModelConfig
+from posenc_jax.layers import Projection, weights
+
+
+class Convolution(nn.Module):
+    """Input and the layer's unscaled queries -> [B, L, H, d] of the convolution heads (convbert_and_electra.md 1.2).
+
+    span_dynamic  window = softmax(W_f (q * key) + b_f), key a depthwise separable convolution of the input
+    dynamic       the same from q alone
+    light         softmax of a free window a head
+    separable     a depthwise separable convolution is the output; no window
+    Weights are not renormalised at the ends: slots outside take their share and give nothing.
+    """
+
+    config: ModelConfig
+
+    @nn.compact
+    def __call__(self, x_BxLxD: jax.Array, q_BxLxHxd: jax.Array, segments_BxL: jax.Array) -> jax.Array:
+        config, dtype = self.config, jnp.dtype(self.config.dtype)
+        kind, slots = config.convolution.kind, config.convolution.width
+        heads, inward = (config.attention_heads, config.head_width), ("embed", "heads", "head_width")
+        reaches = _reaches(segments_BxL, slots) if config.convolution.mask else None
+        if kind == "separable":
+            return SeparableConvolution(config, name="key")(x_BxLxD, reaches)
+        if kind == "light":
+            init = nn.with_logical_partitioning(weights(config), ("heads", "slots"))
+            logits_BxLxHxK = self.param("window", init, (heads[0], slots))[None, None]
+        else:
+            asked_BxLxHxd = q_BxLxHxd
+            if kind == "span_dynamic":
+                asked_BxLxHxd = asked_BxLxHxd * SeparableConvolution(config, name="key")(x_BxLxD, reaches)
+            # All heads' channels make each head's window: not a map within a head.
+            window = Projection(
+                config, (heads[0], slots), ("heads_in", "head_width", "heads", "slots"), 2, dtype, name="window"
+            )
+            logits_BxLxHxK = window(asked_BxLxHxd)
+        window_BxLxHxK = jax.nn.softmax(logits_BxLxHxK.astype(jnp.promote_types(dtype, jnp.float32))).astype(dtype)
+        value_BxLxHxd = Projection(config, heads, inward, dtype=dtype, name="value")(x_BxLxD)
+        return windowed_sum(value_BxLxHxd, window_BxLxHxK[:, :, :, None], reaches)
+
+
+class SeparableConvolution(nn.Module):
+    """A filter of K slots for each channel, then a projection to the heads; one bias, at the end."""
+
+    config: ModelConfig
+
+    @nn.compact
+    def __call__(self, x_BxLxD: jax.Array, reaches: Any) -> jax.Array:
+        config, dtype, slots = self.config, jnp.dtype(self.config.dtype), self.config.convolution.width
+        init = weights(config)
+        if config.init == "truncated_normal":  # the published start, of this filter alone
+            init = nn.initializers.truncated_normal(1 / slots)
+        filter_KxD = self.param(
+            "depthwise", nn.with_logical_partitioning(init, ("slots", "embed")), (slots, config.width)
+        )
+        filtered_BxLxD = windowed_sum(x_BxLxD, jnp.moveaxis(filter_KxD, 0, -1)[None, None].astype(dtype), reaches)
+        heads, inward = (config.attention_heads, config.head_width), ("embed", "heads", "head_width")
+        return Projection(config, heads, inward, dtype=dtype, name="pointwise")(filtered_BxLxD)
+
+
+def _reaches(segments_BxL: jax.Array, slots: int) -> list[jax.Array]:
+    """For each slot of the window, whether what it looks at is a word of the same document: boolean [B, L]."""
+    return [(_shifted(segments_BxL, slot - slots // 2) == segments_BxL) & (segments_BxL > 0) for slot in range(slots)]
+
+
+def windowed_sum(x: jax.Array, window: jax.Array, reaches: list[jax.Array] | None) -> jax.Array:
+    """sum_j window[..., j] * x[:, t + j - (K - 1) / 2], zeros beyond the ends and where `reaches[j]` is False.
+
+    `x` is [B, L, ...]; `window` has one axis more, its last, and broadcasts against x in the others.
+    """
+    slots = window.shape[-1]
+    total = jnp.zeros((), x.dtype)
+    for slot in range(slots):
+        seen = _shifted(x, slot - slots // 2)
+        if reaches is not None:
+            seen = jnp.where(reaches[slot].reshape(*seen.shape[:2], *(1,) * (x.ndim - 2)), seen, 0)
+        total = total + window[..., slot] * seen
+    return total
+
+
+def _shifted(x: jax.Array, offset: int) -> jax.Array:
+    """x[:, t + offset] at t, zeros beyond the ends."""
+    length = x.shape[1]
+    offset = max(-length, min(length, offset))
+    ends = ((0, 0), (max(0, -offset), max(0, offset)), *((0, 0),) * (x.ndim - 2))
+    return jnp.pad(x, ends)[:, max(0, offset) : max(0, offset) + length]
