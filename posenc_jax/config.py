@@ -7,17 +7,15 @@ the dataclasses below. Every message names the key, the value and the mend. This
 import dataclasses
 import importlib.util
 import json
-import math
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from posenc_jax.checks import check
+from posenc_jax.durations import Duration
 from posenc_jax.errors import UsageError
-from posenc_jax.typed import Word, build, join, nearest, parse
-
-Duration = int | str
-"""Steps as a number, or a string with its unit: "1500", "2e9 tokens", "3 epochs", "6 %" (of the whole run)."""
+from posenc_jax.typed import Word, build, flatten, nearest, parse
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,11 +142,15 @@ class MlmConfig:
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig:
     learning_rate: float = 1e-4
-    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    schedule: Literal["linear", "cosine", "constant", "linear_product"] = "linear"
+    """How the rate falls after the warm-up. linear_product falls from the first step on, and the warm-up multiplies it
+    (ELECTRA, ConvBERT)."""
     warmup: Duration = "1 %"
     b1: float = 0.9
     b2: float = 0.999
     eps: float = 1e-6
+    bias_correction: bool = True
+    """Adam's division by 1 - b^t; ELECTRA and ConvBERT leave it out."""
     weight_decay: float = 0.01
     decay_norms_and_biases: bool = True
     """TUPE decays every parameter; False leaves out biases and LayerNorm gains (BERT, ELECTRA)."""
@@ -223,7 +225,7 @@ def load_config(spec: str, overrides: Mapping[str, Any] | None = None) -> Config
 def config_from_dict(settings: Mapping[str, Any]) -> Config:
     """Typed and checked `Config` from nested dicts, such as a workdir's `config.json`. Raises `UsageError`."""
     config = build(Config, settings)
-    _check(config)
+    check(config)
     return config
 
 
@@ -266,147 +268,6 @@ def parse_arg(
                 f"the config's argument has no {word!r}{nearest(word, known)}; it takes {', '.join(known)}"
             )
     return chosen.get("variant", variants[0]), chosen.get("size", sizes[0]), quick
-
-
-# ---- durations ----------------------------------------------------------------------------------------------------
-
-
-def to_steps(duration: Duration, key: str, *, tokens_per_step: int, steps_per_epoch: float, run: int | None) -> int:
-    """Whole steps of a duration, at least 1 unless it is zero. `run` is the run's length, which "%" refers to."""
-    number, unit = _split_duration(duration, key)
-    match unit:
-        case "steps":
-            steps = number
-        case "tokens":
-            steps = number / tokens_per_step
-        case "epochs":
-            steps = number * steps_per_epoch
-        case _:
-            if run is None:
-                raise UsageError(
-                    f"{key}={duration!r} is a share of a run whose length it is; give steps, tokens or epochs"
-                )
-            steps = number / 100 * run
-    return 0 if number == 0 else max(1, round(steps))
-
-
-def _split_duration(duration: Duration, key: str) -> tuple[float, str]:
-    text = str(duration).strip()
-    digits = text.rstrip("%abcdefghijklmnopqrstuvwxyz ")
-    unit = text[len(digits) :].strip() or "steps"
-    unit = {"step": "steps", "token": "tokens", "epoch": "epochs", "percent": "%"}.get(unit, unit)
-    try:
-        number = float(digits)
-    except ValueError:
-        number = math.nan
-    if unit not in ("steps", "tokens", "epochs", "%") or not 0 <= number < math.inf:
-        raise UsageError(f'{key}={duration!r} is not a duration; write 1500, "2e9 tokens", "3 epochs" or "6 %"')
-    if unit == "steps" and number != int(number):
-        raise UsageError(f"{key}={duration!r} must be a whole number of steps")
-    return number, unit
-
-
-# ---- checks across fields -----------------------------------------------------------------------------------------
-
-
-def _check(config: Config) -> None:
-    model, train = config.model, config.train
-    for key, value in flatten(dataclasses.asdict(config)).items():
-        _check_range(key, value)
-    _check_model(model)
-    if train.batch_size % train.accumulate:
-        raise UsageError(f"train.batch_size={train.batch_size} is not divisible by train.accumulate={train.accumulate}")
-    if config.data.length is not None and config.data.length < 8:
-        raise UsageError(f"data.length={config.data.length} is too short; the least is 8")
-    for name in ("steps", "log_every", "eval_every", "checkpoint_every"):
-        _split_duration(getattr(train, name), f"train.{name}")
-    _split_duration(config.optimizer.warmup, "optimizer.warmup")
-
-
-def _check_model(model: ModelConfig) -> None:
-    positions, convolution, groups = model.positions, model.convolution, model.feed_forward_groups
-    if model.width % model.heads:
-        raise UsageError(
-            f"model.width={model.width} is not divisible by model.heads={model.heads}; "
-            f"{model.heads * max(1, round(model.width / model.heads))} is the nearest width that is"
-        )
-    if positions.buckets % 4:
-        raise UsageError(
-            f"model.positions.buckets={positions.buckets} must be a multiple of 4: "
-            "two directions, each half exact and half logarithmic"
-        )
-    if positions.max_distance <= positions.buckets // 4:
-        raise UsageError(
-            f"model.positions.max_distance={positions.max_distance} must be above a quarter of "
-            f"model.positions.buckets={positions.buckets}, where the exact buckets end"
-        )
-    if convolution.width % 2 == 0:
-        raise UsageError(
-            f"model.convolution.width={convolution.width} must be odd, for as many words on the left as on the right"
-        )
-    ratio = convolution.head_ratio
-    if model.mixer == "mixed" and model.heads % ratio and model.heads >= ratio:
-        raise UsageError(
-            f"model.heads={model.heads} is not divisible by model.convolution.head_ratio={ratio}, "
-            "so that no whole number of attention heads remains"
-        )
-    for name in ("width", "feed_forward_width"):
-        if getattr(model, name) % groups:
-            raise UsageError(
-                f"model.{name}={getattr(model, name)} is not divisible by model.feed_forward_groups={groups}"
-            )
-    _check_idle(model)
-
-
-def _check_idle(model: ModelConfig) -> None:
-    """Refuses settings that nothing would read: a comparison whose arms are the same is worse than an error."""
-    compatibility = model.compatibility
-    idle: dict[str, str] = {}
-    if compatibility.name != "dot_product":
-        idle["compatibility.matched_init"] = "model.compatibility.name=dot_product"
-    if compatibility.name != "pairwise":
-        idle["compatibility.form"] = idle["compatibility.start"] = "model.compatibility.name=pairwise"
-    if model.mixer != "mixed":
-        for field in dataclasses.fields(ConvolutionConfig):
-            idle[f"convolution.{field.name}"] = "model.mixer=mixed"
-    now, default = flatten(dataclasses.asdict(model)), flatten(dataclasses.asdict(ModelConfig()))
-    for key, reader in idle.items():
-        if now[key] != default[key]:
-            raise UsageError(f"model.{key}={now[key]!r} would change nothing; only {reader} reads it")
-
-
-_AT_LEAST_ONE = {
-    "model.layers", "model.width", "model.heads", "model.feed_forward_width", "model.vocab_size", "data.prefetch",
-    "model.feed_forward_groups", "model.embedding_width", "model.convolution.width", "model.convolution.head_ratio",
-    "model.positions.max_length", "model.positions.buckets", "model.positions.clip", "train.batch_size", "train.accumulate",
-    "train.eval_rows", "train.keep_checkpoints", "mesh.fsdp", "mesh.tensor",
-}  # fmt: skip
-_SHARES = {"model.dropout", "model.attention_dropout", "optimizer.b1", "optimizer.b2"}
-_AT_LEAST_ZERO = {"model.token_types", "model.positions.offset"}
-_POSITIVE = {"model.positions.rope_base", "model.positions.sinusoid_amplitude", "model.norm_eps", "model.init_std", "optimizer.learning_rate", "optimizer.eps", "optimizer.clip_norm"}
-
-
-def _check_range(key: str, value: Any) -> None:
-    if value is None or isinstance(value, str):
-        return
-    if isinstance(value, int) and value >= 2**32:
-        raise UsageError(f"{key}={value} must be below 2^32")
-    if key in _AT_LEAST_ONE and value < 1:
-        raise UsageError(f"{key}={value} must be at least 1")
-    if key in _AT_LEAST_ZERO and value < 0:
-        raise UsageError(f"{key}={value} must be at least 0")
-    if key in _SHARES and not 0 <= value < 1:
-        raise UsageError(f"{key}={value} must be at least 0 and below 1")
-    if key in _POSITIVE and not 0 < value < math.inf:
-        raise UsageError(f"{key}={value} must be above 0")
-    if key == "mlm.rate" and not 0 < value < 1:
-        raise UsageError(f"mlm.rate={value} must lie between 0 and 1; BERT uses 0.15")
-    if key == "optimizer.weight_decay" and not 0 <= value < math.inf:
-        raise UsageError(f"optimizer.weight_decay={value} must be at least 0")
-    if key == "mesh.data" and value != -1 and value < 1:
-        raise UsageError(f"mesh.data={value} must be at least 1, or -1 for all devices that are left")
-    if key == "train.seed" and not 0 <= value < 2**32:
-        raise UsageError(f"train.seed={value} must lie between 0 and 2^32 - 1")
 
 
 # ---- files --------------------------------------------------------------------------------------------------------
@@ -454,12 +315,3 @@ def _run_config_file(path: Path, arg: str) -> dict[str, Any]:
         raise UsageError(f"{path} cannot be run: {type(error).__name__}: {error}") from error
     finally:
         sys.path = searched
-
-
-def flatten(settings: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """{"model": {"width": 3}} -> {"model.width": 3}."""
-    flat = {}
-    for name, value in settings.items():
-        key = join(path, name)
-        flat.update(flatten(value, key) if isinstance(value, Mapping) else {key: value})
-    return flat

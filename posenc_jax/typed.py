@@ -93,3 +93,12 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """The tail of an error: the known word that is meant, or nothing."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def flatten(settings: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """{"model": {"width": 3}} -> {"model.width": 3}."""
+    flat = {}
+    for name, value in settings.items():
+        key = join(path, name)
+        flat.update(flatten(value, key) if isinstance(value, Mapping) else {key: value})
+    return flat

@@ -11,8 +11,8 @@ from posenc_jax.config import (
     config_to_dict,
     load_config,
     parse_arg,
-    to_steps,
 )
+from posenc_jax.durations import to_steps
 from posenc_jax.errors import UsageError
 
 TINY = "configs/tupe.py:tupe_r,tiny"

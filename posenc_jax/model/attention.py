@@ -4,7 +4,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from flax import linen as nn, struct
+from flax import linen as nn
+from flax import struct
 
 from posenc_jax.config import ModelConfig
 from posenc_jax.layers import Dropout, Projection

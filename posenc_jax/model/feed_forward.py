@@ -39,12 +39,8 @@ class GroupedProjection(nn.Module):
     def __call__(self, x_BxLxI: jax.Array) -> jax.Array:
         groups, dtype = self.config.feed_forward_groups, jnp.dtype(self.config.dtype)
         shape = (groups, x_BxLxI.shape[-1] // groups, self.features // groups)
-        kernel = self.param(
-            "kernel", nn.with_logical_partitioning(weights(self.config), ("groups", *self.axes)), shape
-        )
-        bias = self.param(
-            "bias", nn.with_logical_partitioning(nn.initializers.zeros, self.axes[1:]), (self.features,)
-        )
+        kernel = self.param("kernel", nn.with_logical_partitioning(weights(self.config), ("groups", *self.axes)), shape)
+        bias = self.param("bias", nn.with_logical_partitioning(nn.initializers.zeros, self.axes[1:]), (self.features,))
         x_BxLxGxI = x_BxLxI.astype(dtype).reshape(*x_BxLxI.shape[:-1], *shape[:2])
         y_BxLxGxO = jnp.einsum("BLGI,GIO->BLGO", x_BxLxGxI, kernel.astype(dtype))
         return y_BxLxGxO.reshape(*x_BxLxI.shape[:-1], self.features) + bias[None, None].astype(dtype)

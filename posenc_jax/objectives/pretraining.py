@@ -10,9 +10,10 @@ from typing import Any
 
 import jax
 
-from posenc_jax.config import Config, to_steps
+from posenc_jax.config import Config
 from posenc_jax.data.loader import train_batches, validation_batches
 from posenc_jax.data.rows import RowsInfo, read_rows_info
+from posenc_jax.durations import to_steps
 from posenc_jax.errors import UsageError, UserError
 from posenc_jax.objectives.mlm import Mlm
 from posenc_jax.parallel.mesh import check_batch, make_mesh, put_batch

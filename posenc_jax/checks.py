@@ -1,0 +1,116 @@
+"""What a config may not be: ranges, and fields that must fit each other. Messages hold the numbers and the mend."""
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+from posenc_jax.durations import split_duration
+from posenc_jax.errors import UsageError
+from posenc_jax.typed import flatten
+
+if TYPE_CHECKING:
+    from posenc_jax.config import Config, ModelConfig
+
+
+def check(config: "Config") -> None:
+    """Raises `UsageError` where a value is out of its range, or two do not fit together."""
+    model, train = config.model, config.train
+    for key, value in flatten(dataclasses.asdict(config)).items():
+        _check_range(key, value)
+    _check_model(model)
+    if train.batch_size % train.accumulate:
+        raise UsageError(f"train.batch_size={train.batch_size} is not divisible by train.accumulate={train.accumulate}")
+    if config.data.length is not None and config.data.length < 8:
+        raise UsageError(f"data.length={config.data.length} is too short; the least is 8")
+    for name in ("steps", "log_every", "eval_every", "checkpoint_every"):
+        split_duration(getattr(train, name), f"train.{name}")
+    split_duration(config.optimizer.warmup, "optimizer.warmup")
+
+
+def _check_model(model: "ModelConfig") -> None:
+    positions, convolution, groups = model.positions, model.convolution, model.feed_forward_groups
+    if model.width % model.heads:
+        raise UsageError(
+            f"model.width={model.width} is not divisible by model.heads={model.heads}; "
+            f"{model.heads * max(1, round(model.width / model.heads))} is the nearest width that is"
+        )
+    if positions.buckets % 4:
+        raise UsageError(
+            f"model.positions.buckets={positions.buckets} must be a multiple of 4: "
+            "two directions, each half exact and half logarithmic"
+        )
+    if positions.max_distance <= positions.buckets // 4:
+        raise UsageError(
+            f"model.positions.max_distance={positions.max_distance} must be above a quarter of "
+            f"model.positions.buckets={positions.buckets}, where the exact buckets end"
+        )
+    if convolution.width % 2 == 0:
+        raise UsageError(
+            f"model.convolution.width={convolution.width} must be odd, for as many words on the left as on the right"
+        )
+    ratio = convolution.head_ratio
+    if model.mixer == "mixed" and model.heads % ratio and model.heads >= ratio:
+        raise UsageError(
+            f"model.heads={model.heads} is not divisible by model.convolution.head_ratio={ratio}, "
+            "so that no whole number of attention heads remains"
+        )
+    for name in ("width", "feed_forward_width"):
+        if getattr(model, name) % groups:
+            raise UsageError(
+                f"model.{name}={getattr(model, name)} is not divisible by model.feed_forward_groups={groups}"
+            )
+    _check_idle(model)
+
+
+def _check_idle(model: "ModelConfig") -> None:
+    """Refuses settings that nothing would read: a comparison whose arms are the same is worse than an error."""
+    compatibility = model.compatibility
+    idle: dict[str, str] = {}
+    if compatibility.name != "dot_product":
+        idle["compatibility.matched_init"] = "model.compatibility.name=dot_product"
+    if compatibility.name != "pairwise":
+        idle["compatibility.form"] = idle["compatibility.start"] = "model.compatibility.name=pairwise"
+    if model.mixer != "mixed":
+        for field in dataclasses.fields(model.convolution):
+            idle[f"convolution.{field.name}"] = "model.mixer=mixed"
+    now, default = flatten(dataclasses.asdict(model)), flatten(dataclasses.asdict(type(model)()))
+    for key, reader in idle.items():
+        if now[key] != default[key]:
+            raise UsageError(f"model.{key}={now[key]!r} would change nothing; only {reader} reads it")
+
+
+_AT_LEAST_ONE = {
+    "model.layers", "model.width", "model.heads", "model.feed_forward_width", "model.vocab_size", "data.prefetch",
+    "model.feed_forward_groups", "model.embedding_width", "model.convolution.width", "model.convolution.head_ratio",
+    "model.positions.max_length", "model.positions.buckets", "model.positions.clip", "train.batch_size",
+    "train.accumulate", "train.eval_rows", "train.keep_checkpoints", "mesh.fsdp", "mesh.tensor",
+}  # fmt: skip
+_SHARES = {"model.dropout", "model.attention_dropout", "optimizer.b1", "optimizer.b2"}
+_AT_LEAST_ZERO = {"model.token_types", "model.positions.offset"}
+_POSITIVE = {
+    "model.positions.rope_base", "model.positions.sinusoid_amplitude", "model.norm_eps", "model.init_std",
+    "optimizer.learning_rate", "optimizer.eps", "optimizer.clip_norm",
+}  # fmt: skip
+
+
+def _check_range(key: str, value: Any) -> None:
+    if value is None or isinstance(value, str):
+        return
+    if isinstance(value, int) and value >= 2**32:
+        raise UsageError(f"{key}={value} must be below 2^32")
+    if key in _AT_LEAST_ONE and value < 1:
+        raise UsageError(f"{key}={value} must be at least 1")
+    if key in _AT_LEAST_ZERO and value < 0:
+        raise UsageError(f"{key}={value} must be at least 0")
+    if key in _SHARES and not 0 <= value < 1:
+        raise UsageError(f"{key}={value} must be at least 0 and below 1")
+    if key in _POSITIVE and not 0 < value < math.inf:
+        raise UsageError(f"{key}={value} must be above 0")
+    if key == "mlm.rate" and not 0 < value < 1:
+        raise UsageError(f"mlm.rate={value} must lie between 0 and 1; BERT uses 0.15")
+    if key == "optimizer.weight_decay" and not 0 <= value < math.inf:
+        raise UsageError(f"optimizer.weight_decay={value} must be at least 0")
+    if key == "mesh.data" and value != -1 and value < 1:
+        raise UsageError(f"mesh.data={value} must be at least 1, or -1 for all devices that are left")
+    if key == "train.seed" and not 0 <= value < 2**32:
+        raise UsageError(f"train.seed={value} must lie between 0 and 2^32 - 1")
