@@ -30,9 +30,13 @@ class Context:
     """The scheme's answer to `shared_tables`."""
 
     def may_meet(self) -> jax.Array:
-        """Boolean [B, L, L], query by key."""
-        segments_BxL = self.segments_BxL
-        return (segments_BxL[:, :, None] == segments_BxL[:, None, :]) & (segments_BxL > 0)[:, None, :]
+        """Boolean [B, L, L], query by key.
+
+        Padding meets every word, as published masks, which are on keys alone, have it: its values matter where
+        convolutions leak (convbert_and_electra.md 1.3).
+        """
+        query_BxLx1, key_Bx1xL = self.segments_BxL[:, :, None], self.segments_BxL[:, None, :]
+        return ((query_BxLx1 == key_Bx1xL) | (query_BxLx1 == 0)) & (key_Bx1xL > 0)
 
 
 class Attention(nn.Module):
