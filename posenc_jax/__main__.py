@@ -13,6 +13,7 @@ COMMANDS = {
     "pretrain": "pre-train an encoder; the same line again goes on where it stood",
     "glue": "fine-tune a pre-trained encoder on GLUE-style tasks and score it",
     "probes": "make the order and next probe tasks from any text",
+    "variants": "every position scheme, compatibility and mixer: source, cost, configs",
     "report": "runs side by side: curves, scores, speed",
     "bench": "measure speed as a ratio against a peer, in one run",
     "quickstart": "all of it in minutes, on text that is already on this machine",

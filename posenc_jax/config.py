@@ -4,11 +4,13 @@ A config file holds `get_config(arg="")` and returns an `ml_collections.ConfigDi
 the dataclasses below. Every message names the key, the value and the mend. This module imports neither JAX nor Flax.
 """
 
+import contextlib
 import dataclasses
 import importlib.util
 import json
 import sys
-from collections.abc import Iterable, Mapping
+import types
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -244,6 +246,27 @@ def config_diff(old: Config, new: Config) -> list[str]:
     ]
 
 
+def describe(model: ModelConfig) -> str:
+    """The variant in words: the scheme, then all that is not as in plain BERT: "tupe+t5, untie_cls, pairwise"."""
+    words = [model.positions.scheme, *_turned(model.positions, "scheme", "max_length")]
+    if model.compatibility != CompatibilityConfig():
+        words.append(model.compatibility.name)
+    words += _turned(model.compatibility, "name")
+    if model.mixer == "mixed":
+        words += [model.convolution.kind if model.convolution.kind != "none" else "no convolution"]
+        words += _turned(model.convolution, "kind")
+    if model.feed_forward_groups > 1:
+        words.append(f"{model.feed_forward_groups} groups")
+    return ", ".join(words)
+
+
+def _turned(group: Any, *but: str) -> list[str]:
+    """The fields that are not at their defaults."""
+    fields = [field for field in dataclasses.fields(group) if field.name not in but]
+    turned = {field.name: getattr(group, field.name) for field in fields if getattr(group, field.name) != field.default}
+    return [name if value is True else f"{name}={value}" for name, value in turned.items()]
+
+
 def parse_arg(
     arg: str, variants: Iterable[str], sizes: Iterable[str], variations: Iterable[str] = ()
 ) -> tuple[str, str, dict[str, Any]]:
@@ -296,22 +319,40 @@ def _assign(settings: dict, key: str, value: Any) -> None:
     place[name] = Word(value) if isinstance(value, str) else value
 
 
+def shipped_variants() -> list[str]:
+    """What `load_config` takes, for each variant of each shipped config: "configs/tupe.py:tupe_r"."""
+    with _importable(_REPOSITORY):
+        return [f"{path}:{variant}" for path in _shipped() for variant in _module(_find(path)).VARIANTS]
+
+
 def _run_config_file(path: Path, arg: str) -> dict[str, Any]:
-    spec = importlib.util.spec_from_file_location(f"_config_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"{path} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    # So that one config file can build on another, its neighbour or a shipped one: `from configs.bert import ...`.
-    searched, sys.path = sys.path, [str(path.parent.parent), str(_REPOSITORY), *sys.path]
+    # So that one config file can build on another, its neighbour or a shipped one: `from configs import bert`.
     try:
-        spec.loader.exec_module(module)
-        if not hasattr(module, "get_config"):
-            raise UsageError(f"{path} has no function get_config(arg)")
-        settings = module.get_config(arg)
-        return settings.to_dict() if hasattr(settings, "to_dict") else dict(settings)
+        with _importable(path.parent.parent, _REPOSITORY):
+            module = _module(path)
+            if not hasattr(module, "get_config"):
+                raise UsageError(f"{path} has no function get_config(arg)")
+            settings = module.get_config(arg)
+            return settings.to_dict() if hasattr(settings, "to_dict") else dict(settings)
     except UsageError:
         raise
     except (Exception, SystemExit) as error:
         raise UsageError(f"{path} cannot be run: {type(error).__name__}: {error}") from error
+
+
+@contextlib.contextmanager
+def _importable(*folders: Path) -> Iterator[None]:
+    searched, sys.path = sys.path, [*map(str, folders), *sys.path]
+    try:
+        yield
     finally:
         sys.path = searched
+
+
+def _module(path: Path) -> types.ModuleType:
+    spec = importlib.util.spec_from_file_location(f"_config_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -9,8 +9,10 @@ from posenc_jax.config import (
     config_diff,
     config_from_dict,
     config_to_dict,
+    describe,
     load_config,
     parse_arg,
+    shipped_variants,
 )
 from posenc_jax.durations import to_steps
 from posenc_jax.errors import UsageError
@@ -25,14 +27,6 @@ def test_a_config_file_becomes_frozen_typed_dataclasses():
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.model.width = 3
     hash(config)
-
-
-@pytest.mark.parametrize("variant", ["bert_a", "bert_r", "tupe_a", "tupe_a_tie_cls", "tupe_r"])
-@pytest.mark.parametrize("size", ["tiny", "small", "base", "large"])
-def test_every_shipped_variant_loads_in_every_size(variant, size):
-    config = load_config(f"configs/tupe.py:{variant},{size},length=64,seed=3")
-    assert config.model.positions.max_length == 64 and config.train.seed == 3
-    assert config_from_dict(json.loads(json.dumps(config_to_dict(config)))) == config
 
 
 def test_both_files_give_the_same_baselines():
@@ -106,7 +100,7 @@ def test_a_setting_that_cannot_be_meant_is_refused_by_name(overrides, words):
 
 def test_a_missing_file_and_an_unknown_variant_name_what_there_is():
     with pytest.raises(
-        UsageError, match=r"no config file 'nowhere.py'; shipped ones are configs/bert.py, configs/tupe.py"
+        UsageError, match=r"no config file 'nowhere.py'; shipped ones are configs/bert.py, configs/convbert.py"
     ):
         load_config("nowhere.py")
     with pytest.raises(UsageError, match=r"no 'tupe_b'; did you mean 'tupe_r'|'tupe_a'"):
@@ -170,3 +164,64 @@ def test_the_diff_of_two_configs_names_fields_and_leaves_out_what_changes_no_res
     new = load_config(TINY, {"model.width": 256, "train.log_every": 7, "data.path": "elsewhere"})
     assert config_diff(old, new) == ["model.width: 128 -> 256"]
     assert config_diff(Config(), Config()) == []
+
+
+MODEL = "configs/bert.py:bert_a,tiny"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"model.convolution.width": 8, "model.mixer": "mixed"}, r"model.convolution.width=8 must be odd"),
+        (
+            {"model.convolution.head_ratio": 3, "model.mixer": "mixed"},
+            r"model.heads=4 .* model.convolution.head_ratio=3",
+        ),
+        ({"model.feed_forward_groups": 3}, r"model.width=128 .* model.feed_forward_groups=3"),
+        ({"model.feed_forward_groups": 4, "model.feed_forward_width": 510}, r"model.feed_forward_width=510 .*=4"),
+        ({"model.embedding_width": 0}, r"model.embedding_width=0 must be at least 1"),
+        ({"model.token_types": -1}, r"model.token_types=-1 must be at least 0"),
+        ({"model.positions.clip": 0}, r"model.positions.clip=0 must be at least 1"),
+        ({"model.positions.rope_base": 0}, r"model.positions.rope_base=0.0 must be above 0"),
+        ({"model.compatibility.name": "pairwize"}, r"did you mean 'pairwise'"),
+        ({"model.mixer": "mixd"}, r"did you mean 'mixed'"),
+    ],
+)
+def test_a_model_whose_parts_do_not_fit_is_refused(overrides, words):
+    with pytest.raises(UsageError, match=words):
+        load_config(MODEL, overrides)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"model.compatibility.form": "diagonal"}, r"form='diagonal' would change nothing; only .*name=pairwise"),
+        ({"model.compatibility.start": "identity", "model.compatibility.name": "symmetric"}, r"only .*name=pairwise"),
+        ({"model.compatibility.matched_init": True, "model.compatibility.name": "pairwise"}, r"only .*dot_product"),
+        ({"model.convolution.width": 5}, r"model.convolution.width=5 would change nothing; only model.mixer=mixed"),
+    ],
+)
+def test_a_setting_that_nothing_reads_is_refused(overrides, words):
+    with pytest.raises(UsageError, match=words):
+        load_config(MODEL, overrides)
+
+
+def test_few_heads_leave_one_that_attends():
+    """As the published code: fewer heads than the ratio leave one (convbert_and_electra.md 1.5)."""
+    model = load_config(MODEL, {"model.mixer": "mixed", "model.heads": 1}).model
+    assert (model.attention_heads, model.head_width) == (1, 128)
+
+
+def test_a_variant_is_described_by_what_is_not_plain_bert():
+    name = lambda spec, **changes: describe(load_config(spec, changes).model)  # noqa: E731
+    assert name("configs/bert.py:bert_a,tiny") == "learned"
+    assert name("configs/tupe.py:tupe_r,tiny") == "tupe+t5, untie_cls"
+    assert name("configs/symmetric.py:bert_matched") == "learned, dot_product, matched_init"
+    assert name("configs/symmetric.py:pairwise_diagonal") == "learned, pairwise, form=diagonal"
+    assert name("configs/convbert.py:light,medium_small") == "learned, light, 2 groups"
+    assert name("configs/convbert.py:no_convolution") == "learned, no convolution"
+
+
+def test_shipped_variants_are_what_load_config_takes():
+    found = shipped_variants()
+    assert "configs/tupe.py:tupe_r" in found and len(found) == len(set(found)) > 30

@@ -14,7 +14,7 @@ from posenc_jax.evaluation.tables import REPORT_FILE, Table, notes, score_table,
 
 NOTHING = "-"
 COLUMNS = (
-    "run", "scheme", "parameters", "steps", "seed", "validation loss", "unigram entropy", "below", "tokens/s", "time"
+    "run", "variant", "parameters", "steps", "seed", "validation loss", "unigram entropy", "below", "tokens/s", "time"
 )  # fmt: skip
 
 
@@ -49,7 +49,7 @@ def _cells(run: Run) -> tuple[str, ...]:
     steps = f"{run.step:,}" if summary else f"{run.step:,} of {_whole(run.config.train.steps)}, not finished"
     return (
         run.name,
-        run.scheme,
+        run.variant,
         _whole(summary.get("parameters")),
         steps,
         str(run.config.train.seed),
@@ -80,7 +80,7 @@ def _group_cells(runs: Sequence[Run]) -> tuple[str, ...]:
     first = runs[0]
     return (
         f"{len(runs)} seeds",
-        first.scheme,
+        first.variant,
         _whole(first.summary["parameters"]),
         f"{first.step:,}",
         " ".join(str(run.config.train.seed) for run in runs),

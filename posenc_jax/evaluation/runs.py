@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from posenc_jax.config import Config
+from posenc_jax.config import Config, describe
 from posenc_jax.data.rows import INFO_FILE
 from posenc_jax.errors import UserError
 from posenc_jax.evaluation.scores import Record, read_scores
@@ -51,9 +51,8 @@ class Run:
         return statistics.median(speeds) if speeds else None
 
     @property
-    def scheme(self) -> str:
-        positions = self.config.model.positions
-        return positions.scheme + (", [CLS] untied" if positions.untie_cls else "")
+    def variant(self) -> str:
+        return describe(self.config.model)
 
 
 def read_runs(workdirs: Sequence[str | Path]) -> list[Run]:

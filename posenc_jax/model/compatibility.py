@@ -46,8 +46,10 @@ class Meeting(nn.Module):
     @nn.compact
     def __call__(self, q: jax.Array) -> jax.Array:
         """[..., H, d] -> [..., H, d]."""
-        kernel = meeting_matrix(self.config, self.param("kernel", *_kernel(self.config)))
-        return jnp.einsum("...Hd,Hed->...He", q, kernel.astype(q.dtype))
+        kernel = self.param("kernel", *_kernel(self.config))
+        if self.config.compatibility.form == "diagonal":
+            return q * kernel.reshape((1,) * (q.ndim - 2) + kernel.shape).astype(q.dtype)
+        return jnp.einsum("...Hd,Hed->...He", q, meeting_matrix(self.config, kernel).astype(q.dtype))
 
 
 def meeting_matrix(config: ModelConfig, kernel: jax.Array) -> jax.Array:

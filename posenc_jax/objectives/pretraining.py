@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from posenc_jax.config import Config
+from posenc_jax.config import Config, describe
 from posenc_jax.data.loader import train_batches, validation_batches
 from posenc_jax.data.rows import RowsInfo, read_rows_info
 from posenc_jax.durations import to_steps
@@ -217,7 +217,7 @@ def _make_evaluation(config: Config, info: RowsInfo, objective: Mlm, mesh: Any) 
 def _summarise(config: Config, info: RowsInfo, state: TrainState, workdir: Path, seconds: float) -> dict[str, Any]:
     speeds = [event["tokens_per_second"] for event in _timed(workdir)]
     return {
-        "scheme": config.model.positions.scheme,
+        "variant": describe(config.model),
         "untie_cls": config.model.positions.untie_cls,
         "parameters": count_parameters(state.params),
         "steps": config.train.steps,

@@ -31,9 +31,7 @@ class Alibi(Part):
     def is_relative(cls, positions: PositionConfig) -> bool:
         return True
 
-    def shared_bias(self, places: Places) -> jax.Array | None:
-        if self.place == "layer":
-            return None
+    def shared_bias(self, places: Places) -> jax.Array:
         exact = jnp.promote_types(self.config.dtype, jnp.float32)
         slope_H = jnp.asarray(slopes(self.config.attention_heads), exact)
         return -slope_H[None, :, None, None] * jnp.abs(places.difference())[:, None].astype(exact)

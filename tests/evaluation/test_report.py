@@ -51,7 +51,7 @@ def cells(run, row=0):
 
 def test_a_finished_run_says_how_far_it_came_beside_the_unigram_entropy(tmp_path):
     assert cells(make_run(tmp_path / "run")) == {
-        "run": "run", "scheme": "tupe+t5, [CLS] untied", "parameters": "1,234,567", "steps": "20", "seed": "0",
+        "run": "run", "variant": "tupe+t5, untie_cls", "parameters": "1,234,567", "steps": "20", "seed": "0",
         "validation loss": "5.000", "unigram entropy": "6.500", "below": "1.500", "tokens/s": "1,000",
         "time": "2 min 31 s",
     }  # fmt: skip
@@ -92,13 +92,13 @@ def test_the_report_holds_both_tables_and_the_picture(tmp_path, capsys):
     runs = read_runs([make_run(tmp_path / "a", score=0.61), make_run(tmp_path / "b", loss=6.2)])
     path = write_report(runs, tmp_path / "out")
     text = path.read_text()
-    assert text.index("## Pre-training") < text.index("| a | tupe+t5, [CLS] untied |") < text.index("## Fine-tuning")
+    assert text.index("## Pre-training") < text.index("| a | tupe+t5, untie_cls |") < text.index("## Fine-tuning")
     assert "| a | order | accuracy | 61.00 |" in text and "- a, order seed 0: a note" in text and "dev set" in text
     assert "![loss curves](curves.png)" in text
     assert (tmp_path / "out" / "curves.png").read_bytes().startswith(b"\x89PNG")
     print_report(runs)
     printed = " ".join(capsys.readouterr().out.split())
-    assert "6.200" in printed and "61.00" in printed and "Unigram entropy" in printed and "[CLS] untied" in printed
+    assert "6.200" in printed and "61.00" in printed and "Unigram entropy" in printed and "tupe+t5, untie_cls" in printed
 
 
 def test_the_same_report_again_changes_nothing_and_keeps_what_else_the_file_says(tmp_path):

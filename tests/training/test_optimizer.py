@@ -23,6 +23,29 @@ def test_schedules_meet_the_peak_and_the_end(name, middle, end, warmup):
     )
 
 
+def test_linear_product_falls_from_the_start_and_warms_up_by_a_factor():
+    """convbert_and_electra.md 4: lr(t) = lr * (1 - t / T) * min(1, t / W)."""
+    schedule = make_schedule(OptimizerConfig(learning_rate=2.0, schedule="linear_product"), 100, 10)
+    for t in (0, 1, 5, 10, 11, 60, 100):
+        np.testing.assert_allclose(schedule(t), 2.0 * (1 - t / 100) * min(1, t / 10), atol=1e-6)
+    assert make_schedule(OptimizerConfig(learning_rate=2.0, schedule="linear_product"), 100, 0)(0) == 2.0
+
+
+def test_without_bias_correction_adam_is_as_google_wrote_it():
+    config = OptimizerConfig(
+        learning_rate=0.1, schedule="constant", b2=0.98, weight_decay=0.3, clip_norm=None, bias_correction=False
+    )
+    optimizer, x, m, v = make_optimizer(config, 100, 0), 1.0, 0.0, 0.0
+    params = {"kernel": jnp.ones(())}
+    state = optimizer.init(params)
+    for g in (0.1, 3.0, -1.0):
+        updates, state = optimizer.update({"kernel": jnp.float32(g)}, state, params)
+        params = {"kernel": params["kernel"] + updates["kernel"]}
+        m, v = 0.9 * m + 0.1 * g, 0.98 * v + 0.02 * g * g
+        x -= 0.1 * (m / (np.sqrt(v) + 1e-6) + 0.3 * x)
+        np.testing.assert_allclose(params["kernel"], x, rtol=1e-5)
+
+
 def adamw_by_hand(config, gradients, decay):
     x, m, v = 1.0, 0.0, 0.0
     for t, g in enumerate(gradients, 1):
@@ -62,5 +85,15 @@ def test_adamw_with_clipping_equals_the_formula_and_decays_what_it_should(everyw
 
 
 def test_tables_and_kernels_decay_and_gains_and_biases_do_not():
-    tree = {"table": 0, "words": 0, "kernel": 0, "bias": 0, "scale": 0, "dense_kernel": 0, "dense_bias": 0}
+    tree = {
+        "table": 0,
+        "depthwise": 0,
+        "distance": 0,
+        "words": 0,
+        "kernel": 0,
+        "bias": 0,
+        "scale": 0,
+        "dense_kernel": 0,
+        "dense_bias": 0,
+    }
     assert decayed(tree) == {**dict.fromkeys(tree, True), "bias": False, "scale": False, "dense_bias": False}
