@@ -11,6 +11,8 @@ from posenc_jax.errors import DONE, FAILED, WRONG_USE, UserError
 COMMANDS = {
     "prepare": "text -> tokenizer and packed rows",
     "pretrain": "pre-train an encoder; the same line again goes on where it stood",
+    "import": "a Hugging Face model -> a workdir",
+    "export": "a workdir -> a Hugging Face model",
     "glue": "fine-tune a pre-trained encoder on GLUE-style tasks and score it",
     "probes": "make the order and next probe tasks from any text",
     "variants": "every position scheme, compatibility and mixer: source, cost, configs",

@@ -10,12 +10,23 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from posenc_jax.errors import UsageError, UserError
 
 SPECIALS = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
 PAD, UNK, CLS, SEP, MASK = SPECIALS.values()
+
+
+class Specials(NamedTuple):
+    """Ids of a tokenizer's special tokens; the defaults are those of every tokenizer trained here."""
+
+    pad: int = PAD
+    unk: int = UNK
+    cls: int = CLS
+    sep: int = SEP
+    mask: int = MASK
+
 
 MAX_SENTENCE_BYTES = 4192  # sentencepiece's default; it drops longer sentences without a word, so they are cut first
 TRAINING_THREADS = 4  # fixed: the sums of unigram training depend on how many threads add them up
@@ -36,6 +47,7 @@ class Tokenizer:
         self.proto = proto
         self.sha256 = hashlib.sha256(proto).hexdigest()
         self.vocab_size: int = self._model.get_piece_size()
+        self.specials = self.pad, self.unk, self.cls, self.sep, self.mask = Specials()
         for piece, number in SPECIALS.items():
             if number >= self.vocab_size or self.id_to_piece(number) != piece:
                 raise UserError(f"{origin} does not have {piece} at id {number}; it was not trained by `prepare`")

@@ -7,11 +7,12 @@ that cannot be read is set aside, never deleted, and the one before it is used.
 import contextlib
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers
 
@@ -130,20 +131,37 @@ def restore_params(workdir: Path, target: Any, warn: Any = print) -> tuple[Any, 
     `target` may be a part of the tree: {"encoder": ...}. A step that cannot be read is told by `warn`. Raises
     `UserError` when there is no such step.
     """
+    args = ocp.args.PyTreeRestore(
+        item=target, restore_args=ocp.checkpoint_utils.construct_restore_args(target), partial_restore=True
+    )
+    return _newest(workdir, lambda reader, folder: reader.restore(folder, args=args), warn)
+
+
+def read_params(workdir: Path, warn: Any = print) -> tuple[Any, int]:
+    """As `restore_params`, but all there is, as NumPy arrays in the host's memory."""
+
+    def read(reader: ocp.Checkpointer, folder: Path) -> Any:
+        tree = reader.metadata(folder).item_metadata.tree
+        kinds = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
+        return reader.restore(folder, args=ocp.args.PyTreeRestore(restore_args=kinds))
+
+    return _newest(workdir, read, warn)
+
+
+def save_params(workdir: Path, params: Any) -> None:
+    """Parameters that were trained elsewhere as checkpoint 0 of a new workdir; there is nothing else to go on from."""
+    with _quiet(), ocp.Checkpointer(ocp.StandardCheckpointHandler()) as writer:
+        writer.save(Path(workdir).absolute() / FOLDER / "0" / "params", args=ocp.args.StandardSave(params))
+
+
+def _newest(workdir: Path, read: Callable[[ocp.Checkpointer, Path], Any], warn: Any) -> tuple[Any, int]:
     folder = Path(workdir).absolute() / FOLDER
     steps = sorted((int(path.name) for path in folder.glob("*") if path.name.isdigit()), reverse=True)
     reason = "there is none"
     for step in steps:
         try:
             with _quiet(), ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
-                params = reader.restore(
-                    folder / str(step) / "params",
-                    args=ocp.args.PyTreeRestore(
-                        item=target,
-                        restore_args=ocp.checkpoint_utils.construct_restore_args(target),
-                        partial_restore=True,
-                    ),
-                )
+                params = read(reader, folder / str(step) / "params")
             if not reason.startswith("there"):
                 warn(f"checkpoint {reason}; taking step {step}")
             return params, step

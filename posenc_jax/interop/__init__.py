@@ -1,0 +1,1 @@
+"""Weights, configs and tokenizers of Hugging Face models, in and out."""
