@@ -38,8 +38,8 @@ SIZES = {
     "base": bert.BASE,
     "large": bert.LARGE,
     "small": dict(model=dict(layers=4, width=512, heads=8, feed_forward_width=2048)),
-    "tiny": {**bert.TINY, "model": {**bert.TINY["model"], "init_std": 0.05}},  # 0.02 * sqrt(768 / 128): the paper's
-    # first logits, which are what pairwise is about; at 0.1 they would start four times wider
+    # 0.02 * sqrt(768 / 128): first logits as wide as in the paper, which pairwise is about; with 0.1, four times wider.
+    "tiny": {**bert.TINY, "model": {**bert.TINY["model"], "init_std": 0.05}},
 }
 
 
