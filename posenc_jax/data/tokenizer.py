@@ -28,6 +28,9 @@ class Specials(NamedTuple):
     mask: int = MASK
 
 
+OURS = Specials()
+
+
 MAX_SENTENCE_BYTES = 4192  # sentencepiece's default; it drops longer sentences without a word, so they are cut first
 TRAINING_THREADS = 4  # fixed: the sums of unigram training depend on how many threads add them up
 
@@ -47,7 +50,7 @@ class Tokenizer:
         self.proto = proto
         self.sha256 = hashlib.sha256(proto).hexdigest()
         self.vocab_size: int = self._model.get_piece_size()
-        self.specials = self.pad, self.unk, self.cls, self.sep, self.mask = Specials()
+        self.specials = self.pad, self.unk, self.cls, self.sep, self.mask = OURS
         for piece, number in SPECIALS.items():
             if number >= self.vocab_size or self.id_to_piece(number) != piece:
                 raise UserError(f"{origin} does not have {piece} at id {number}; it was not trained by `prepare`")

@@ -1,7 +1,8 @@
 """Texts to batches for fine-tuning: tokens once, grouped by length into few shapes, nothing dropped.
 
-A row is `[CLS] A [SEP]`, or `[CLS] A [SEP] [SEP] B [SEP]` for a pair (RoBERTa's form, which TUPE uses): one segment,
-no segment types. Whoever is too long loses words at its end, the longer of a pair first.
+A row is `[CLS] A [SEP]`. A pair is `[CLS] A [SEP] [SEP] B [SEP]`, one segment without types (RoBERTa's form, which TUPE
+uses), or where the model has token types BERT's `[CLS] A [SEP] B [SEP]`, type 0 to the first [SEP] and 1 after it.
+Whoever is too long loses words at its end, the longer of a pair first.
 """
 
 import dataclasses
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from posenc_jax.data.tasks import Examples
-from posenc_jax.data.tokenizer import CLS, PAD, SEP, Tokenizer
+from posenc_jax.data.wordpiece import AnyTokenizer
 
 SHORTEST = 16
 """Slots of the shortest shape; the others double up to the model's limit."""
@@ -25,6 +26,10 @@ class Bucket:
     """Examples that share a shape."""
 
     tokens_NxL: np.ndarray
+    lengths_N: np.ndarray
+    """Slots that are not padding."""
+    types_NxL: np.ndarray | None
+    """Which text of a pair a slot is of, where the model has token types."""
     labels_N: np.ndarray
     index_N: np.ndarray
     """Place of each in the split."""
@@ -33,16 +38,22 @@ class Bucket:
         return len(self.index_N)
 
 
-def encode(examples: Examples, tokenizer: Tokenizer, limit: int) -> list[list[int]]:
-    """Token ids of each example, at most `limit`."""
+def encode(
+    examples: Examples, tokenizer: AnyTokenizer, limit: int, types: bool = False
+) -> tuple[list[list[int]], list[int]]:
+    """Token ids of each example, at most `limit`, with `types` in BERT's form of a pair; and where text B begins."""
+    cls, sep = tokenizer.cls, tokenizer.sep
     rows_a = tokenizer.encode_batch(examples.texts_a)
     if examples.texts_b is None:
-        return [[CLS, *a[: limit - 2], SEP] for a in rows_a]
-    rows = []
+        rows = [[cls, *a[: limit - 2], sep] for a in rows_a]
+        return rows, [len(row) for row in rows]
+    between = [sep] if types else [sep, sep]
+    rows, starts = [], []
     for a, b in zip(rows_a, tokenizer.encode_batch(examples.texts_b), strict=True):
-        a, b = truncate_pair(a, b, limit - 4)
-        rows.append([CLS, *a, SEP, SEP, *b, SEP])
-    return rows
+        a, b = truncate_pair(a, b, limit - 2 - len(between))
+        starts.append(1 + len(a) + len(between))
+        rows.append([cls, *a, *between, *b, sep])
+    return rows, starts
 
 
 def truncate_pair(a: list[int], b: list[int], room: int) -> tuple[list[int], list[int]]:
@@ -56,18 +67,23 @@ def truncate_pair(a: list[int], b: list[int], room: int) -> tuple[list[int], lis
     return a[: room - kept], b[:kept]
 
 
-def make_buckets(examples: Examples, tokenizer: Tokenizer, limit: int) -> list[Bucket]:
+def make_buckets(examples: Examples, tokenizer: AnyTokenizer, limit: int, types: bool = False) -> list[Bucket]:
     """The split as arrays, one group for each length of 16, 32, 64, ... `limit` that enough of the examples want."""
-    rows = encode(examples, tokenizer, limit)
+    rows, starts = encode(examples, tokenizer, limit, types)
+    starts_N = np.array(starts)
     lengths_N = np.array([len(row) for row in rows])
     buckets, low = [], 0
     for slots in choose_lengths(lengths_N, limit):
         index_N = np.flatnonzero((low < lengths_N) & (lengths_N <= slots))
         low = slots
-        tokens_NxL = np.full((len(index_N), slots), PAD, np.int32)
+        tokens_NxL = np.full((len(index_N), slots), tokenizer.pad, np.int32)
         for row_L, index in zip(tokens_NxL, index_N, strict=True):
             row_L[: lengths_N[index]] = rows[index]
-        buckets.append(Bucket(tokens_NxL, examples.labels[index_N], index_N))
+        types_NxL = None
+        if types:  # padding is of type 0
+            slot_1xL = np.arange(slots)[None]
+            types_NxL = (starts_N[index_N, None] <= slot_1xL) & (slot_1xL < lengths_N[index_N, None])
+        buckets.append(Bucket(tokens_NxL, lengths_N[index_N], types_NxL, examples.labels[index_N], index_N))
     return buckets
 
 
@@ -114,10 +130,12 @@ def _batch(bucket: Bucket, part: np.ndarray, batch_size: int, seed: int) -> Batc
     """Rows `part` of the bucket, filled up to `batch_size` with its first row at weight 0."""
     rows_B = np.zeros(batch_size, np.int64)
     rows_B[: len(part)] = part
-    tokens_BxL = bucket.tokens_NxL[rows_B]
+    slot_1xL = np.arange(bucket.tokens_NxL.shape[1])[None]
+    types = {} if bucket.types_NxL is None else {"types": bucket.types_NxL[rows_B].astype(np.int32)}
     return {
-        "tokens": tokens_BxL,
-        "segments": (tokens_BxL != PAD).astype(np.int32),
+        "tokens": bucket.tokens_NxL[rows_B],
+        "segments": (slot_1xL < bucket.lengths_N[rows_B, None]).astype(np.int32),
+        **types,
         "labels": bucket.labels_N[rows_B],
         "weight": (np.arange(batch_size) < len(part)).astype(np.float32),
         "seed": np.full(batch_size, seed, np.uint32),

@@ -117,7 +117,8 @@ def load_task(data: str | Path, name: str) -> Task:
 
 def make_job(task: Task, pretrained: Pretrained, protocol: Protocol, mesh: Any) -> Job:
     """Tokenizes the task once for all its seeds."""
-    buckets = [make_buckets(split, pretrained.tokenizer, pretrained.length) for split in (task.train, task.dev)]
+    types = pretrained.model.token_types >= 2
+    buckets = [make_buckets(split, pretrained.tokenizer, pretrained.length, types) for split in (task.train, task.dev)]
     return Job(task.spec, protocol, mesh, make_objective(task.spec, pretrained.model), *buckets)
 
 

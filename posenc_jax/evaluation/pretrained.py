@@ -10,23 +10,24 @@ import jax
 import numpy as np
 
 from posenc_jax.config import ModelConfig
-from posenc_jax.data.rows import INFO_FILE, TOKENIZER_FILE
-from posenc_jax.data.tokenizer import Tokenizer
+from posenc_jax.data.rows import INFO_FILE
+from posenc_jax.data.wordpiece import AnyTokenizer, load_tokenizer
 from posenc_jax.errors import UserError
+from posenc_jax.interop.origin import ORIGIN_FILE, read_origin
 from posenc_jax.training.checkpoint import restore_params
 from posenc_jax.training.workdir import read_config
 
 
 @dataclasses.dataclass(frozen=True)
 class Pretrained:
-    """What fine-tuning needs of a run, but for the weights."""
+    """What fine-tuning needs of a run, or of an imported model, but for the weights."""
 
     workdir: Path
     model: ModelConfig
     """With the vocabulary size of the run."""
-    tokenizer: Tokenizer
+    tokenizer: AnyTokenizer
     length: int
-    """Slots of the rows it was trained on: places beyond were never trained."""
+    """Slots of the rows it was trained on: places beyond were never trained. Of an imported model, all its places."""
 
 
 def load_pretrained(workdir: str | Path) -> Pretrained:
@@ -38,21 +39,28 @@ def load_pretrained(workdir: str | Path) -> Pretrained:
     if not workdir.is_dir():
         raise UserError(f"there is no folder {workdir}; `python -m posenc_jax pretrain --workdir {workdir}` makes it")
     model = read_config(workdir).model
-    tokenizer = Tokenizer.load(workdir / TOKENIZER_FILE)
+    tokenizer = load_tokenizer(workdir)
+    source, sha256, length = _trained_on(workdir)
+    if tokenizer.sha256 != sha256:
+        raise UserError(
+            f"tokenizer swapped: that of {workdir} is not the one this model was trained with (sha256 "
+            f"{tokenizer.sha256[:12]}, {source} says {sha256[:12]}); put that back"
+        )
+    model = dataclasses.replace(model, vocab_size=model.vocab_size or tokenizer.vocab_size)
+    return Pretrained(workdir, model, tokenizer, length)
+
+
+def _trained_on(workdir: Path) -> tuple[str, str, int]:
+    """Digest of the tokenizer and slots of a row, and the name of the file that says so."""
+    if origin := read_origin(workdir):
+        return ORIGIN_FILE, origin.tokenizer_sha256, origin.length
     try:
         rows = json.loads((workdir / INFO_FILE).read_text("utf-8"))
-        sha256, length = rows["tokenizer_sha256"], int(rows["length"])
+        return INFO_FILE, rows["tokenizer_sha256"], int(rows["length"])
     except FileNotFoundError:
         raise UserError(f"{workdir} has no {INFO_FILE}; copy it from the rows this run was trained on") from None
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{workdir / INFO_FILE} is damaged ({error}); copy it from the rows of this run") from error
-    if tokenizer.sha256 != sha256:
-        raise UserError(
-            f"tokenizer swapped: {workdir / TOKENIZER_FILE} is not the one this run was trained with (sha256 "
-            f"{tokenizer.sha256[:12]}, {INFO_FILE} says {sha256[:12]}); copy {TOKENIZER_FILE} from the run's rows"
-        )
-    model = dataclasses.replace(model, vocab_size=model.vocab_size or tokenizer.vocab_size)
-    return Pretrained(workdir, model, tokenizer, length)
 
 
 def restore_encoder(workdir: Path, target: Any) -> tuple[Any, str]:

@@ -28,15 +28,22 @@ class SupervisedNetwork(nn.Module):
         self.encoder = Encoder(self.config)
         self.head = ClassificationHead(self.classes, self.config)
 
-    def __call__(self, tokens_BxL: jax.Array, segments_BxL: jax.Array, train: bool = False) -> jax.Array:
+    def __call__(
+        self,
+        tokens_BxL: jax.Array,
+        segments_BxL: jax.Array,
+        types_BxL: jax.Array | None = None,
+        train: bool = False,
+    ) -> jax.Array:
         """One text or pair a row, [CLS] first -> float32 logits [B, classes]."""
-        hidden_BxLxD = self.encoder(tokens_BxL, segments_BxL, train=train)
+        hidden_BxLxD = self.encoder(tokens_BxL, segments_BxL, types_BxL=types_BxL, train=train)
         return self.head(hidden_BxLxD[:, 0], train)
 
 
 @dataclasses.dataclass(frozen=True)
 class Supervised:
-    """Batches of "tokens", "segments" [B, L], "labels" [B] and "weight" [B], which is 0 for rows that only fill up.
+    """Batches of "tokens", "segments" [B, L], "labels" [B] and "weight" [B], which is 0 for rows that only fill up;
+    "types" [B, L] where the model has token types.
 
     "seed" [B], the same in every row, makes dropout that run's own: one compiled step serves the seeds of a task.
     `classes` = 1 is regression: squared error of the bare logit against labels / 5. Else labels are classes and the
@@ -69,6 +76,7 @@ class Supervised:
             {"params": params},
             examples["tokens"],
             examples["segments"],
+            examples.get("types"),
             train,
             rngs={"dropout": jax.random.fold_in(key, examples["seed"][0])},
         )
@@ -83,4 +91,4 @@ class Supervised:
 
     def predict(self, params: Any, batch: dict[str, jax.Array]) -> jax.Array:
         """Float32 logits [B, classes] without dropout; a score is the logit times 5."""
-        return self.network.apply({"params": params}, batch["tokens"], batch["segments"])
+        return self.network.apply({"params": params}, batch["tokens"], batch["segments"], batch.get("types"))

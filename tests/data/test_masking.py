@@ -5,7 +5,7 @@ import pytest
 
 from posenc_jax.config import MlmConfig
 from posenc_jax.data.masking import mask_tokens, predictions_per_row
-from posenc_jax.data.tokenizer import CLS, MASK, PAD, SEP, SPECIALS
+from posenc_jax.data.tokenizer import CLS, MASK, PAD, SEP, SPECIALS, Specials
 
 VOCAB = 300
 
@@ -92,3 +92,21 @@ def test_rows_with_few_words_or_none_predict_no_more_than_they_have(filled):
     assert got["predicted_weight"].sum(1).max() <= filled
     assert got["predicted"].shape == (50, predictions_per_row(64, 0.5))
     assert filled == 0 or got["predicted_weight"].sum() > 0
+
+
+def test_other_special_ids_are_taken_from_the_tokenizer(rng):
+    """BERT's: the words before, between and after its special ids are all drawn, and no special one is."""
+    specials = Specials(pad=0, unk=10, cls=11, sep=12, mask=13)
+    ordinary = np.setdiff1d(np.arange(20), specials)
+    tokens = rng.choice(ordinary, (400, 64)).astype(np.int32)
+    tokens[:, 0], tokens[:, 50:] = specials.cls, specials.pad
+    config = MlmConfig(rate=0.5)
+    masked = jax.jit(lambda t: mask_tokens(jax.random.key(0), t, jnp.arange(400), 20, config, specials))(tokens)
+    got = jax.tree.map(np.asarray, masked)
+    used = got["predicted_weight"] > 0
+    hidden = np.take_along_axis(got["tokens"], got["predicted"], 1)[used]
+    target = got["target"][used]
+    assert abs((hidden == specials.mask).mean() - 0.8) < 0.03
+    assert set(hidden[(hidden != specials.mask) & (hidden != target)]) == set(ordinary)
+    assert not np.isin(target, specials[:1] + specials[2:]).any()
+    np.testing.assert_array_equal(got["tokens"][:, 50:], specials.pad)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posenc_jax.data.tasks import Examples
-from posenc_jax.data.tokenizer import CLS, PAD, SEP
+from posenc_jax.data.tokenizer import CLS, PAD, SEP, Specials
 from posenc_jax.evaluation.batches import (
     choose_lengths,
     encode,
@@ -23,6 +23,8 @@ from posenc_jax.evaluation.batches import (
 class Words:
     """A tokenizer that gives a word of n letters the id 10 + n."""
 
+    pad, unk, cls, sep, mask = Specials()
+
     def encode_batch(self, texts):
         return [[10 + len(word) for word in text.split()] for text in texts]
 
@@ -35,15 +37,42 @@ def examples(lengths, pairs=False):
 def test_one_text_and_a_pair_have_the_published_form():
     single = Examples(["a bb"], None, np.zeros(1, np.int32))
     pair = Examples(["a bb"], ["ccc"], np.zeros(1, np.int32))
-    assert encode(single, Words(), 16) == [[CLS, 11, 12, SEP]]
-    assert encode(pair, Words(), 16) == [[CLS, 11, 12, SEP, SEP, 13, SEP]]
+    assert encode(single, Words(), 16)[0] == [[CLS, 11, 12, SEP]]
+    assert encode(pair, Words(), 16)[0] == [[CLS, 11, 12, SEP, SEP, 13, SEP]]
 
 
 def test_what_is_too_long_is_cut_at_its_end_and_keeps_its_separators():
     single = Examples(["a bb ccc dddd"], None, np.zeros(1, np.int32))
     pair = Examples(["a bb ccc dddd"], ["a bb"], np.zeros(1, np.int32))
-    assert encode(single, Words(), 5) == [[CLS, 11, 12, 13, SEP]]
-    assert encode(pair, Words(), 8) == [[CLS, 11, 12, SEP, SEP, 11, 12, SEP]]
+    assert encode(single, Words(), 5)[0] == [[CLS, 11, 12, 13, SEP]]
+    assert encode(pair, Words(), 8)[0] == [[CLS, 11, 12, SEP, SEP, 11, 12, SEP]]
+
+
+def test_with_token_types_a_pair_has_berts_form_and_the_types_tell_its_texts_apart():
+    pair = Examples(["a bb", "a"], ["ccc", "bb bb"], np.zeros(2, np.int32))
+    assert encode(pair, Words(), 16, types=True) == ([[CLS, 11, 12, SEP, 13, SEP], [CLS, 11, SEP, 12, 12, SEP]], [4, 3])
+    assert encode(pair, Words(), 5, types=True)[0] == [[CLS, 11, SEP, 13, SEP], [CLS, 11, SEP, 12, SEP]]
+    ((_, batch),) = evaluation_batches(make_buckets(pair, Words(), 8, types=True), 2)
+    assert batch["types"].tolist() == [[0, 0, 0, 0, 1, 1, 0, 0], [0, 0, 0, 1, 1, 1, 0, 0]]
+    assert batch["segments"].tolist() == [[1] * 6 + [0] * 2] * 2
+
+
+def test_single_texts_are_all_of_the_first_type_and_without_token_types_there_are_none():
+    single = Examples(["a bb"], None, np.zeros(1, np.int32))
+    ((_, batch),) = evaluation_batches(make_buckets(single, Words(), 8, types=True), 1)
+    assert not batch["types"].any()
+    ((_, batch),) = evaluation_batches(make_buckets(single, Words(), 8), 1)
+    assert "types" not in batch
+
+
+def test_padding_is_the_tokenizers_and_a_word_with_id_0_is_a_word():
+    class Roberta(Words):
+        pad, unk, cls, sep, mask = Specials(pad=1, unk=3, cls=0, sep=2, mask=4)
+
+    single = Examples(["a bb"], None, np.zeros(1, np.int32))
+    ((_, batch),) = evaluation_batches(make_buckets(single, Roberta(), 8), 1)
+    assert batch["tokens"].tolist() == [[0, 11, 12, 2, 1, 1, 1, 1]]
+    assert batch["segments"].tolist() == [[1, 1, 1, 1, 0, 0, 0, 0]]
 
 
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(1, 60))
@@ -75,7 +104,7 @@ def test_an_epoch_holds_each_example_once(pairs):
         int(label) for batch in epoch for label, weight in zip(batch["labels"], batch["weight"], strict=True) if weight
     )
     assert seen == collections.Counter(range(len(split)))
-    rows = encode(split, Words(), 128)
+    rows, _ = encode(split, Words(), 128)
     for batch in epoch:
         assert all(len(array) == 4 for array in batch.values())
         for tokens, segments, label in zip(batch["tokens"], batch["segments"], batch["labels"], strict=True):

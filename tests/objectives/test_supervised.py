@@ -1,5 +1,6 @@
 """The fine-tuning objective: published head and losses, and rows that only fill up count for nothing."""
 
+import dataclasses
 import functools
 
 import jax
@@ -100,3 +101,13 @@ def test_dropout_is_the_seed_s_own():
     params = parameters(objective)
     first, again, other = (loss(objective, params, batch(seed=seed), True)[0] for seed in (0, 0, 1))
     assert first == again != other
+
+
+def test_token_types_reach_the_encoder():
+    model = dataclasses.replace(MODEL, token_types=2)
+    objective, examples = Supervised(model, 2), batch()
+    params = parameters(objective)
+    typed = {**examples, "types": np.eye(8, dtype=np.int32)[:6]}
+    assert np.abs(predict(objective, params, typed) - predict(objective, params, examples)).max() > 1e-3
+    first = {**examples, "types": np.zeros((6, 8), np.int32)}
+    np.testing.assert_array_equal(predict(objective, params, first), predict(objective, params, examples))
