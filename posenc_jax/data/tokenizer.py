@@ -30,7 +30,6 @@ class Specials(NamedTuple):
 
 OURS = Specials()
 
-
 MAX_SENTENCE_BYTES = 4192  # sentencepiece's default; it drops longer sentences without a word, so they are cut first
 TRAINING_THREADS = 4  # fixed: the sums of unigram training depend on how many threads add them up
 

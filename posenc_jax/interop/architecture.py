@@ -36,11 +36,17 @@ def find_family(settings: Mapping[str, Any], origin: str) -> Family:
     named = settings.get("model_type")
     if named is None:
         for family in FAMILIES.values():
-            if any(str(name).startswith(family.stem) for name in settings.get("architectures") or ()):
+            if any(name.startswith(family.stem) for name in classes(settings)):
                 return family
     if named not in known:
         raise UserError(f"{origin}: model_type {named!r} is none of {', '.join(known)}")
     return known[named]
+
+
+def classes(settings: Mapping[str, Any]) -> list[str]:
+    """What a config.json says the weights were saved as: ["BertForMaskedLM"]."""
+    found = settings.get("architectures")
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
 
 
 def to_model(settings: Mapping[str, Any], family: Family, origin: str) -> ModelConfig:
@@ -58,9 +64,12 @@ def to_model(settings: Mapping[str, Any], family: Family, origin: str) -> ModelC
     changes: dict[str, Any] = {}
     if family.name in ("electra", "convbert") and embedding not in (None, width):
         changes["embedding_width"] = embedding
-    offset = 0
+    places, offset = get("max_position_embeddings"), 0
     if family.name == "roberta":  # its places are counted from the padding's id
-        offset = settings.get("pad_token_id", 1) + 1
+        pad = settings.get("pad_token_id", 1)
+        if not isinstance(pad, int) or not isinstance(places, int) or pad < 0:
+            raise UserError(f"{origin}: pad_token_id={pad!r} of {places!r} positions; whole numbers are needed")
+        places, offset = places - pad - 1, pad + 1
     if family.name == "convbert":
         _check_heads(heads, get("head_ratio"), origin)
         changes["mixer"] = "mixed"
@@ -74,7 +83,7 @@ def to_model(settings: Mapping[str, Any], family: Family, origin: str) -> ModelC
             feed_forward_width=get("intermediate_size"),
             vocab_size=get("vocab_size"),
             token_types=get("type_vocab_size"),
-            positions=PositionConfig(max_length=get("max_position_embeddings") - offset, offset=offset),
+            positions=PositionConfig(max_length=places, offset=offset),
             norm_eps=get("layer_norm_eps"),
             init_std=get("initializer_range"),
             init="normal" if family.name == "roberta" else "truncated_normal",
@@ -83,7 +92,7 @@ def to_model(settings: Mapping[str, Any], family: Family, origin: str) -> ModelC
             **changes,
         )
         return config_from_dict(config_to_dict(Config(model=model))).model
-    except (UsageError, TypeError) as error:
+    except UsageError as error:
         raise UserError(f"{origin} cannot be meant: {error}") from error
 
 

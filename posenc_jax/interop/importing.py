@@ -9,7 +9,7 @@ from posenc_jax.config import Config, ModelConfig, config_to_dict
 from posenc_jax.data.rows import write_whole
 from posenc_jax.data.wordpiece import JSON_FILE
 from posenc_jax.errors import UserError
-from posenc_jax.interop.architecture import find_family, to_model
+from posenc_jax.interop.architecture import classes, find_family, to_model
 from posenc_jax.interop.files import CONFIG, read_json, read_tensors, whole_folder
 from posenc_jax.interop.names import Family
 from posenc_jax.interop.origin import Origin, write_origin
@@ -42,8 +42,7 @@ def read_model(folder: str | Path) -> Imported:
     family = find_family(settings, str(folder / CONFIG))
     model = to_model(settings, family, str(folder / CONFIG))
     tensors, origin = read_tensors(folder)
-    classes = [str(name) for name in settings.get("architectures") or ()]
-    return Imported(family, model, to_params(tensors, family, model, classes, origin))
+    return Imported(family, model, to_params(tensors, family, model, classes(settings), origin))
 
 
 def import_hf(folder: str | Path, workdir: str | Path, tokenizer: str | Path | None = None) -> Imported:
