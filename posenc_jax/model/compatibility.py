@@ -70,7 +70,8 @@ def _kernel(config: ModelConfig) -> tuple[nn.initializers.Initializer, tuple[int
             return (1 if is_diagonal else jnp.eye(d, dtype=dtype)[None]) + weights(config)(key, shape, dtype)
         return jax.random.normal(key, shape, dtype) * (1 if start == "normal" else d**-0.5)
 
-    return nn.with_logical_partitioning(init, ("heads", "head_width", "head_width")[: len(shape)]), shape
+    # A name may stand once: the mesh refuses ("heads", "head_width", "head_width").
+    return nn.with_logical_partitioning(init, ("heads", "head_width", None)[: len(shape)]), shape
 
 
 def _matched(config: ModelConfig) -> nn.initializers.Initializer | None:
