@@ -218,7 +218,6 @@ def _summarise(config: Config, info: RowsInfo, state: TrainState, workdir: Path,
     speeds = [event["tokens_per_second"] for event in _timed(workdir)]
     return {
         "variant": describe(config.model),
-        "untie_cls": config.model.positions.untie_cls,
         "parameters": count_parameters(state.params),
         "steps": config.train.steps,
         "seed": config.train.seed,
