@@ -5,7 +5,8 @@ import pytest
 from flax import linen as nn
 
 from posenc_jax.config import ModelConfig, PositionConfig
-from posenc_jax.positions import Scheme
+from posenc_jax.positions import Places, Scheme
+from tests.variants import jit
 
 THETA_1, THETA_2 = [-0.188054, 0.306246], [-0.065999, 0.204725]
 TUPE_A = [
@@ -18,6 +19,10 @@ TUPE_R_HEAD_0 = [
     [-0.188054] * 4, [0.094001, -0.105475, 0.399989, -0.050566], [0.094001, 0.091853, -0.422541, 0.614488],
     [0.094001, -0.211433, -0.501192, 0.172910],
 ]  # fmt: skip
+
+
+def places(length):
+    return Places(jnp.arange(length)[None], aligned=True)
 
 
 def golden_params():
@@ -48,7 +53,7 @@ def bias(scheme, **positions):
     params = {name: golden_params()[name] for name in scheme.split("+")}
     if positions:  # no entries of [CLS]'s own
         params["t5"]["table"] = params["t5"]["table"][:32]
-    return Scheme(config, "encoder").apply({"params": params}, jnp.arange(4)[None], method="shared_bias")[0]
+    return Scheme(config, "encoder").apply({"params": params}, places(4), method="shared_bias")[0]
 
 
 def test_tupe_a_equals_the_golden_vector():
@@ -70,7 +75,7 @@ def test_tupe_r_as_in_the_paper_shows_theta_alone_at_cls():
 @pytest.mark.parametrize(("scheme", "rows"), [("tupe", 513), ("tupe+t5", 513)])
 def test_tables_have_the_published_rows(scheme, rows):
     config = ModelConfig(vocab_size=9, positions=PositionConfig(scheme=scheme, untie_cls=True))
-    make = lambda key: Scheme(config, "encoder").init(key, jnp.arange(8)[None], method="shared_bias")  # noqa: E731
+    make = lambda key: Scheme(config, "encoder").init(key, places(8), method="shared_bias")  # noqa: E731
     params = nn.unbox(jax.eval_shape(make, jax.random.key(0)))["params"]
     assert params["tupe"]["table"].shape == (rows, 768)
     extra = sum(leaf.size for leaf in jax.tree.leaves(params)) - 512 * 768
@@ -80,10 +85,21 @@ def test_tables_have_the_published_rows(scheme, rows):
 def test_initial_positional_logits_are_as_wide_as_the_spec_says():
     """tupe.md 1.5: standard deviation 0.211 at base size; eps 1e-5 is what makes it less than 0.217."""
     config = ModelConfig(vocab_size=9, positions=PositionConfig(scheme="tupe", untie_cls=True))
+    scheme = Scheme(config, "encoder")
+    draw = jit(lambda key: scheme.init_with_output(key, places(128), method="shared_bias")[0])
     values = []
     for seed in range(3):
-        logits, _ = Scheme(config, "encoder").init_with_output(
-            jax.random.key(seed), jnp.arange(128)[None], method="shared_bias"
-        )
+        logits = draw(jax.random.key(seed))
         values.append(float(logits[0, :, 1:, 1:].std()))
     assert abs(np.mean(values) - 0.2172 * 0.9877**2) < 0.004
+
+
+def test_untied_is_tied_but_for_the_row_and_the_column_of_cls():
+    """A table with two more rows in front holds theta_1 and theta_2 (in place of the position of [CLS])."""
+    params = golden_params()["tupe"]
+    config = ModelConfig(width=8, heads=2, vocab_size=9, positions=PositionConfig(scheme="tupe", max_length=4))
+    tied = {"tupe": {**params, "table": params["table"][1:]}}
+    got = Scheme(config, "encoder").apply({"params": tied}, places(4), method="shared_bias")[0]
+    np.testing.assert_allclose(got[:, 1:, 1:], bias("tupe")[:, 1:, 1:], atol=1e-7)
+    np.testing.assert_allclose(got[:, 0, 0], THETA_2, atol=1e-6)  # row 1 with itself, without a reset
+    assert np.abs(got[:, 0] - bias("tupe")[:, 0]).max() > 0.1
