@@ -97,11 +97,14 @@ def _as_float32(tensors: Mapping[str, np.ndarray], path: Path) -> dict[str, np.n
 
 
 def write_tensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
-    """A safetensors file as transformers takes it for its own."""
-    require("safetensors")
+    """A safetensors file as transformers takes it for its own. Raises `UserError` where it cannot be written."""
+    safetensors = require("safetensors")
     from safetensors.numpy import save_file
 
-    save_file(dict(tensors), path, metadata={"format": "pt"})
+    try:
+        save_file(dict(tensors), path, metadata={"format": "pt"})
+    except safetensors.SafetensorError as error:  # a full disk, above all
+        raise UserError(f"cannot write {path} ({error}); mend that and run it again") from error
 
 
 def require(package: str) -> Any:

@@ -50,7 +50,7 @@ def import_hf(folder: str | Path, workdir: str | Path, tokenizer: str | Path | N
 
     `tokenizer` names its folder or file where that is another. The workdir gets config.json, tokenizer.json,
     imported.json and checkpoint 0, or is not made at all. Raises `UserError` as `read_model` does and for a tokenizer
-    with more pieces than the model has, `UsageError` for a workdir that is not empty.
+    of another model, `UsageError` for a workdir that is not empty.
     """
     with whole_folder(Path(workdir), "--workdir") as part:
         imported = read_model(folder)
@@ -59,6 +59,11 @@ def import_hf(folder: str | Path, workdir: str | Path, tokenizer: str | Path | N
             raise UserError(
                 f"the tokenizer of {tokenizer or folder} has {pieces.vocab_size} pieces and the model "
                 f"{model.vocab_size} words; they do not belong together"
+            )
+        if imported.family.name == "roberta" and pieces.pad != model.positions.offset - 1:
+            raise UserError(
+                f"the tokenizer of {tokenizer or folder} has id {pieces.pad} for padding, and config.json says "
+                f"pad_token_id={model.positions.offset - 1}; they do not belong together"
             )
         write_whole(part / CONFIG_FILE, json.dumps(config_to_dict(Config(model=model)), indent=2) + "\n")
         write_whole(part / JSON_FILE, pieces.content)

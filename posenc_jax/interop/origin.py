@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 from posenc_jax.errors import UserError
+from posenc_jax.interop.names import FAMILIES
 
 ORIGIN_FILE = "imported.json"
 
@@ -30,7 +31,10 @@ def read_origin(workdir: Path) -> Origin | None:
     """None for a workdir that was trained here. Raises `UserError` for a damaged file."""
     path = workdir / ORIGIN_FILE
     try:
-        return Origin(**json.loads(path.read_text("utf-8")))
+        origin = Origin(**json.loads(path.read_text("utf-8")))
+        if origin.model_type not in FAMILIES or not isinstance(origin.length, int):
+            raise ValueError(f"model_type {origin.model_type!r}, length {origin.length!r}")
+        return origin
     except FileNotFoundError:
         return None
     except (ValueError, TypeError) as error:

@@ -149,9 +149,18 @@ def read_params(workdir: Path, warn: Any = print) -> tuple[Any, int]:
 
 
 def save_params(workdir: Path, params: Any) -> None:
-    """Parameters that were trained elsewhere as checkpoint 0 of a new workdir; there is nothing else to go on from."""
-    with _quiet(), ocp.Checkpointer(ocp.StandardCheckpointHandler()) as writer:
-        writer.save(Path(workdir).absolute() / FOLDER / "0" / "params", args=ocp.args.StandardSave(params))
+    """Parameters that were trained elsewhere as checkpoint 0 of a new workdir; there is nothing else to go on from.
+
+    Raises `UserError` where they cannot be written.
+    """
+    folder = Path(workdir).absolute() / FOLDER
+    try:
+        with _quiet(), ocp.Checkpointer(ocp.StandardCheckpointHandler()) as writer:
+            writer.save(folder / "0" / "params", args=ocp.args.StandardSave(params))
+    except Exception as error:  # a full disk reaches us as whatever the writer makes of it
+        raise UserError(
+            f"cannot write checkpoint 0 in {folder} ({_first_line(error)}); mend that and run it again"
+        ) from error
 
 
 def _newest(workdir: Path, read: Callable[[ocp.Checkpointer, Path], Any], warn: Any) -> tuple[Any, int]:

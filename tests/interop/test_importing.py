@@ -10,10 +10,12 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from posenc_jax.errors import UsageError, UserError
+from posenc_jax.evaluation.pretrained import load_pretrained
 from posenc_jax.interop import importing
 from posenc_jax.interop.importing import import_hf, read_model
+from posenc_jax.training.workdir import take_lock
 from tests.interop.theirs import VOCAB, edit_config, make, torch
-from tests.tiny_tokenizers import write_word_piece
+from tests.tiny_tokenizers import write_byte_level, write_word_piece
 
 WORDS = "bert.embeddings.word_embeddings.weight"
 QUERY = "bert.encoder.layer.1.attention.self.query.weight"
@@ -194,6 +196,13 @@ def test_quantised_weights_are_refused(bert):
         read_model(bert)
 
 
+def test_a_robertas_padding_must_be_its_tokenizers(folders, tmp_path):
+    write_byte_level(folders / "roberta")
+    make("roberta_tiny", "RobertaModel", vocab_size=400, pad_token_id=3).save_pretrained(folders / "roberta")
+    with pytest.raises(UserError, match=r"has id 1 for padding, and config\.json says pad_token_id=3"):
+        import_hf(folders / "roberta", tmp_path / "run")
+
+
 # ---- damage ---------------------------------------------------------------------------------------------------------
 
 
@@ -298,3 +307,20 @@ def test_a_tokenizer_from_elsewhere_is_taken(complete, tmp_path):
         import_hf(complete, tmp_path / "run")
     import_hf(complete, tmp_path / "run", elsewhere)
     assert (tmp_path / "run" / "tokenizer.json").is_file()
+
+
+def test_a_second_import_into_the_same_folder_waits_for_nothing(complete, tmp_path):
+    (tmp_path / ".run.part").mkdir()
+    with take_lock(tmp_path / ".run.part", ""), pytest.raises(UserError, match="another process is writing"):
+        import_hf(complete, tmp_path / "run")
+    assert (tmp_path / ".run.part").is_dir()
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "{}", '{"model_type": "x", "source": "", "tokenizer_sha256": "", "length": 1}']
+)
+def test_a_damaged_note_of_where_it_came_from_is_told(complete, tmp_path, content):
+    import_hf(complete, tmp_path / "run")
+    (tmp_path / "run" / "imported.json").write_text(content)
+    with pytest.raises(UserError, match=r"imported\.json is damaged"):
+        load_pretrained(tmp_path / "run")

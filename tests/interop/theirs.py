@@ -1,9 +1,9 @@
 """Models of transformers with random weights, to compare ours with: real heads, widths and groups, two layers."""
 
+import functools
 import json
 from pathlib import Path
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -69,10 +69,13 @@ _CONFIGS = {
 }
 
 
-def make(name: str, class_name: str):
+def make(name: str, class_name: str, **changes):
     """The class of transformers with the config of that name, no weight at zero or one, in evaluation mode."""
     torch.manual_seed(0)
-    model = getattr(transformers, class_name)(_CONFIGS[name]())
+    config = _CONFIGS[name]()
+    for field, value in changes.items():
+        setattr(config, field, value)
+    model = getattr(transformers, class_name)(config)
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             gain = 1.0 if "norm.weight" in key.lower() else 0.0
@@ -118,29 +121,31 @@ class _All(nn.Module):
     """The encoder and whichever heads there are parameters for."""
 
     config: ModelConfig
+    heads: tuple[str, ...]
 
     @nn.compact
-    def __call__(self, tokens, segments, types, heads: tuple[str, ...]):
+    def __call__(self, tokens, segments, types):
         encoder = Encoder(self.config, name="encoder")
         hidden = encoder(tokens, segments, types_BxL=types)
         answers = {"hidden": hidden}
-        if "head" in heads:
+        if "head" in self.heads:
             answers["head"] = MlmHead(self.config, name="head")(hidden, encoder.words)
-        if "rtd_head" in heads:
+        if "rtd_head" in self.heads:
             answers["rtd_head"] = RtdHead(self.config, name="rtd_head")(hidden)
         return answers
 
 
 def our_answers(model: ModelConfig, params, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The same by our modules."""
-    types = jnp.asarray(batch["token_type_ids"], jnp.int32) if model.token_types else None
+    """The same by our modules, compiled once a model and shape."""
     heads = tuple(sorted({"head", "rtd_head"} & set(params)))
-    run = jax.jit(
-        lambda params, tokens, segments: _All(model).apply({"params": params}, tokens, segments, types, heads)
-    )
     used = {name: params[name] for name in ("encoder", *heads)}
-    tokens, segments = (jnp.asarray(batch[name], jnp.int32) for name in ("input_ids", "attention_mask"))
-    return jax.device_get(run(used, tokens, segments))
+    names = ("input_ids", "attention_mask", *(("token_type_ids",) if model.token_types else ()))
+    return jax.device_get(_run(_All(model, heads), used, *(batch[name].astype(np.int32) for name in names)))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _run(module: nn.Module, params, tokens, segments, types=None):
+    return module.apply({"params": params}, tokens, segments, types)
 
 
 def assert_same(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray], batch: dict[str, np.ndarray]) -> None:
