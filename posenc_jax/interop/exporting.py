@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +65,10 @@ def write_model(folder: Path, family: Family, model: ModelConfig, params: dict[s
     """config.json and model.safetensors of a model `check_exportable` let pass; returns its Hugging Face class."""
     plain, params = to_plain(model, params, keep_offset=family.name == "roberta")
     name = class_name(family, set(params))
-    write_tensors(folder / WEIGHTS, to_tensors(params, family))
     settings = to_settings(plain, family, name, pad)
     (folder / CONFIG).write_text(json.dumps(settings, indent=2) + "\n", "utf-8")
+    write_tensors(folder / WEIGHTS, to_tensors(params, family))
+    shutil.copymode(folder / CONFIG, folder / WEIGHTS)  # safetensors makes files that only their owner reads
     return name
 
 

@@ -59,14 +59,6 @@ def test_transformers_answers_as_our_model_does(name, tmp_path):
     assert_same(our_answers(model, params, batch), their_answers(theirs.eval(), batch), batch)
 
 
-def test_a_fold_leaves_the_parameters_as_they_were(tmp_path):
-    model, head, _ = MODELS["pairwise"]
-    params = draw_params(abstract_params(model, ("encoder", head)))
-    write_model(tmp_path, choose_family(model, {head}, 0), model, params, 0)
-    assert set(params["encoder"]["layers"]["attention"]) == {"query", "value", "output", "meeting"}
-    assert "types" not in params["encoder"]
-
-
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
