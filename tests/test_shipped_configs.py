@@ -11,8 +11,9 @@ import jax
 import pytest
 from flax import linen as nn
 
-from posenc_jax.config import Config, config_to_dict, load_config, shipped_variants
+from posenc_jax.config import Config, MeshConfig, config_to_dict, load_config, shipped_variants
 from posenc_jax.objectives.mlm import Mlm
+from posenc_jax.parallel.mesh import make_mesh, param_shardings
 from posenc_jax.training.state import count_parameters
 from posenc_jax.typed import flatten
 
@@ -69,6 +70,17 @@ def test_every_variant_loads_in_every_size(file):
                 config = load_config(f"{spec},{size},length=64,seed=3")
                 assert config.train.seed == 3 and config.model.positions.max_length == 64
                 assert config.model.positions.clip in (63, 128)  # no farther than the farthest two words
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_variant_has_a_place_on_a_mesh_of_all_axes(file):
+    mesh = make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))
+    for spec in shipped_variants():
+        if spec.startswith(file + ":"):
+            model = dataclasses.replace(load_config(f"{spec},base").model, vocab_size=30_528)
+            boxed = jax.eval_shape(Mlm(model).init, jax.random.key(0))
+            shapes, shardings = nn.unbox(boxed), param_shardings(boxed, mesh)
+            jax.tree.map(lambda leaf, sharding: sharding.shard_shape(leaf.shape), shapes, shardings)
 
 
 @pytest.mark.parametrize("file", FILES)
