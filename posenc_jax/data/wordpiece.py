@@ -8,11 +8,11 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
+from posenc_jax.data.rows import TOKENIZER_FILE
 from posenc_jax.data.tokenizer import Specials, Tokenizer
 from posenc_jax.errors import UserError
 
 JSON_FILE = "tokenizer.json"
-MODEL_FILE = "tokenizer.model"
 
 NAMES = (("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), ("<pad>", "<unk>", "<s>", "</s>", "<mask>"))
 """Special tokens in the order of `Specials`: BERT's, RoBERTa's."""
@@ -84,4 +84,4 @@ AnyTokenizer = Tokenizer | JsonTokenizer
 def load_tokenizer(folder: str | Path) -> AnyTokenizer:
     """The tokenizer of a workdir: its tokenizer.model, else its tokenizer.json. Raises `UserError`."""
     path = Path(folder) / JSON_FILE
-    return JsonTokenizer.load(path) if path.is_file() else Tokenizer.load(Path(folder) / MODEL_FILE)
+    return JsonTokenizer.load(path) if path.is_file() else Tokenizer.load(Path(folder) / TOKENIZER_FILE)
