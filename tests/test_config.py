@@ -1,5 +1,4 @@
 import dataclasses
-import json
 
 import pytest
 
@@ -7,8 +6,6 @@ from posenc_jax.config import (
     Config,
     PositionConfig,
     config_diff,
-    config_from_dict,
-    config_to_dict,
     describe,
     load_config,
     parse_arg,

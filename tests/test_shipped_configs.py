@@ -4,6 +4,7 @@ A wanted change: `UPDATE_GOLDEN=1 python -m pytest tests/test_shipped_configs.py
 """
 
 import dataclasses
+import json
 import os
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import jax
 import pytest
 from flax import linen as nn
 
-from posenc_jax.config import Config, MeshConfig, config_to_dict, load_config, shipped_variants
+from posenc_jax.config import Config, MeshConfig, config_from_dict, config_to_dict, load_config, shipped_variants
 from posenc_jax.objectives.mlm import Mlm
 from posenc_jax.parallel.mesh import make_mesh, param_shardings
 from posenc_jax.training.state import count_parameters
@@ -69,6 +70,7 @@ def test_every_variant_loads_in_every_size(file):
             for size in SIZES.get(file, ("tiny", "small", "base", "large")):
                 config = load_config(f"{spec},{size},length=64,seed=3")
                 assert config.train.seed == 3 and config.model.positions.max_length == 64
+                assert config_from_dict(json.loads(json.dumps(config_to_dict(config)))) == config
                 assert config.model.positions.clip in (63, 128)  # no farther than the farthest two words
 
 

@@ -109,8 +109,8 @@ def _short(specs: Iterable[str]) -> str:
 def _table(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
     caption = (
         f"{title} Parameters: added to BERT-base (12 x 768, 12 heads, {BASE.vocab_size:,} words) without positions, "
-        f"{encoder_parameters(BASE):,} with its embeddings. MFLOPs: millions of floating-point operations a word, whole "
-        f"forward pass, rows of {LENGTH}, no head; counted in the traced program, not measured."
+        f"{encoder_parameters(BASE):,} with its embeddings. MFLOPs: millions of floating-point operations a word, "
+        f"whole forward pass, rows of {LENGTH}, no head; counted in the traced program, not measured."
     )
     numbers = ("parameters", "MFLOPs a word")
     return Table(caption, (*columns, *numbers, "configs"), rows, numbers)

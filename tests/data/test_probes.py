@@ -1,6 +1,7 @@
 """Probe tasks: what may not tell the answer does not tell it."""
 
 import collections
+import itertools
 import random
 
 import numpy as np
@@ -81,7 +82,7 @@ def test_a_sentence_with_nothing_to_exchange_gives_no_rows(text):
 
 def test_next_is_true_of_the_text_and_elsewhere_is_not(probes):
     documents, _, splits = probes
-    follows = {(a, b) for document in documents for a, b in zip(document, document[1:], strict=False)}
+    follows = {(a, b) for document in documents for a, b in itertools.pairwise(document)}
     for split in ("train", "dev"):
         examples = splits["next", split]
         for a, b, label in zip(examples.texts_a, examples.texts_b, examples.labels, strict=True):

@@ -98,7 +98,9 @@ def test_the_report_holds_both_tables_and_the_picture(tmp_path, capsys):
     assert (tmp_path / "out" / "curves.png").read_bytes().startswith(b"\x89PNG")
     print_report(runs)
     printed = " ".join(capsys.readouterr().out.split())
-    assert "6.200" in printed and "61.00" in printed and "Unigram entropy" in printed and "tupe+t5, untie_cls" in printed
+    assert (
+        "6.200" in printed and "61.00" in printed and "Unigram entropy" in printed and "tupe+t5, untie_cls" in printed
+    )
 
 
 def test_the_same_report_again_changes_nothing_and_keeps_what_else_the_file_says(tmp_path):

@@ -51,7 +51,7 @@ def test_loss_equals_the_float64_oracle(variant, rng):
 
 
 def test_output_matrix_is_the_word_embedding(rng):
-    objective, params = make()
+    _, params = make()
     assert "words" in params["encoder"] and set(params["head"]) == {"dense", "norm", "bias"}
 
 

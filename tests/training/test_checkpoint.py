@@ -118,5 +118,5 @@ def test_parameters_alone_and_a_part_of_them_can_be_read(tmp_path):
 
 
 def test_reading_parameters_where_there_are_none_names_the_mend(tmp_path):
-    with pytest.raises(UserError, match="no checkpoint that can be read .*run `pretrain`"):
+    with pytest.raises(UserError, match=r"no checkpoint that can be read .*run `pretrain`"):
         restore_params(tmp_path, {})

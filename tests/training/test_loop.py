@@ -57,7 +57,7 @@ def test_stopped_it_saves_where_it_stands_and_once_only():
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_is_never_saved():
     saved = []
-    with pytest.raises(UserError, match="not finite at step 4; .*optimizer.learning_rate"):
+    with pytest.raises(UserError, match=r"not finite at step 4; .*optimizer.learning_rate"):
         run(10, losses={3: float("nan")}, every=Every(save=1), on_save=lambda state: saved.append(int(state.step)))
     assert saved == [1, 2, 3]
 
