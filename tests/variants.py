@@ -125,15 +125,7 @@ def random_params(module: nn.Module, *args, seed: int = 0, std: float = 0.3):
     return jax.tree_util.tree_map_with_path(draw, shapes)
 
 
-QUICK = {}
-if jax.__version_info__ < (0, 11):  # options of an older XLA, which a newer one refuses
-    QUICK = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
-
-jit = functools.partial(jax.jit, compiler_options=QUICK)
-"""`jax.jit` that compiles two or three times faster than by default; not to be called within another jit."""
-
-
-@functools.partial(jit, static_argnums=0, static_argnames=("train", "contiguous"))
+@functools.partial(jax.jit, static_argnums=0, static_argnames=("train", "contiguous"))
 def apply(module: nn.Module, params, *args, **options):
     """The module's output, compiled once a module and shape."""
     return module.apply({"params": params}, *args, **options)

@@ -11,7 +11,7 @@ from flax import linen as nn
 from posenc_jax.config import CompatibilityConfig, ModelConfig
 from posenc_jax.model.compatibility import compatibility
 from posenc_jax.model.encoder import Encoder
-from tests.variants import COMPATIBILITIES, apply, jit, random_params, rows, small_model
+from tests.variants import COMPATIBILITIES, apply, random_params, rows, small_model
 
 
 class Logits(nn.Module):
@@ -83,7 +83,7 @@ def test_pairwise_folds_into_a_dot_product(mixer, rng):
 def first_logits(**settings):
     """[3, 12, 256, 256]: one base layer as it starts, inputs of variance 1, three draws (trap 1)."""
     module = Logits(ModelConfig(compatibility=CompatibilityConfig(**settings)))
-    draw = jit(lambda key, x: module.init_with_output(key, x)[0][0])
+    draw = jax.jit(lambda key, x: module.init_with_output(key, x)[0][0])
     keys = jax.random.split(jax.random.key(0), 3)
     return np.stack([draw(key, jax.random.normal(jax.random.fold_in(key, 1), (1, 256, 768))) for key in keys])
 
@@ -121,7 +121,7 @@ def test_symmetric_words_meet_themselves_first():
 def test_the_matrix_starts_where_its_config_says(settings, deviation, mean):
     """Whatever `init_std` is, N(0, 1) is 1 wide (2.1)."""
     module = Logits(ModelConfig(compatibility=CompatibilityConfig(name="pairwise", **settings)))
-    init = jit(lambda key: nn.unbox(module.init(key, jnp.zeros((1, 2, 768))))["params"]["meeting"]["kernel"])
+    init = jax.jit(lambda key: nn.unbox(module.init(key, jnp.zeros((1, 2, 768))))["params"]["meeting"]["kernel"])
     kernel = np.asarray(init(jax.random.key(0)))
     if settings.get("form") == "diagonal":
         assert kernel.shape == (12, 64)

@@ -7,7 +7,7 @@ from flax import linen as nn
 from posenc_jax.errors import UsageError
 from posenc_jax.model.encoder import Encoder
 from tests.oracle import encode_row
-from tests.variants import apply, float64, jit, random_params, rows, small_model
+from tests.variants import apply, float64, random_params, rows, small_model
 
 
 def make(variant, rng, **changes):
@@ -24,9 +24,9 @@ def test_scan_and_remat_each_change_no_output_and_no_gradient(change, rng):
     def loss(params, encoder):
         return jnp.square(encoder.apply({"params": params}, tokens, segments)).sum()
 
-    value, gradient = jit(jax.value_and_grad(loss), static_argnums=1)(params, encoder)
+    value, gradient = jax.jit(jax.value_and_grad(loss), static_argnums=1)(params, encoder)
     other = Encoder(small_model("tupe_r", **change))
-    other_value, other_gradient = jit(jax.value_and_grad(loss), static_argnums=1)(params, other)
+    other_value, other_gradient = jax.jit(jax.value_and_grad(loss), static_argnums=1)(params, other)
     np.testing.assert_allclose(other_value, value, rtol=1e-6)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-3, rtol=1e-4), other_gradient, gradient)
 

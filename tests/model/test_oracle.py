@@ -16,7 +16,7 @@ from posenc_jax.config import Config, config_from_dict, config_to_dict
 from posenc_jax.model.encoder import Encoder
 from posenc_jax.positions import check_scheme
 from tests.oracle import encode_row
-from tests.variants import COMPATIBILITIES, MAIN, MIXERS, SCHEMES, float64, jit, random_params, small_model
+from tests.variants import COMPATIBILITIES, MAIN, MIXERS, SCHEMES, float64, random_params, small_model
 
 LENGTH = 23
 
@@ -41,7 +41,7 @@ IN_ORDER = slice(0, 4)
 PRECISIONS = {"float32": 1e-5, "float64": 1e-10}
 
 
-@functools.partial(jit, static_argnums=(0, 1))
+@functools.partial(jax.jit, static_argnums=(0, 1))
 def run(encoder, with_gathers, params, *arguments):
     """The rows in order, relative terms read along diagonals; and the whole batch, read by gathers."""
     in_order = encoder.apply({"params": params}, *(a[IN_ORDER] for a in arguments), contiguous=True)

@@ -24,7 +24,7 @@ from posenc_jax.parallel.mesh import batch_sharding, make_mesh, param_shardings,
 from posenc_jax.positions import is_relative
 from posenc_jax.training.state import create_state
 from posenc_jax.training.step import make_train_step
-from tests.variants import COMPATIBILITIES, MAIN, MIXERS, SCHEMES, jit, random_params, small_model
+from tests.variants import COMPATIBILITIES, MAIN, MIXERS, SCHEMES, random_params, small_model
 
 WORDS, LENGTH, DOCUMENT = 18, 23, 11
 X, Y = slice(0, DOCUMENT), slice(DOCUMENT, 2 * DOCUMENT)
@@ -75,7 +75,7 @@ def loss_and_output(encoder, params, tokens, segments, position):
     return (output * target * (segments > 0)[..., None]).sum(), output
 
 
-@functools.partial(jit, static_argnums=0)
+@functools.partial(jax.jit, static_argnums=0)
 def first_program(encoder, params, arguments, alone):
     gradient, output = jax.grad(loss_and_output, 1, has_aux=True)(encoder, params, *arguments)
     low = encoder.clone(config=dataclasses.replace(encoder.config, dtype="bfloat16"))
@@ -91,7 +91,7 @@ def second_program(model, params, arguments):
     encoder = Encoder(dataclasses.replace(model, scan=False, remat=True))
     mesh = make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))
     shardings = param_shardings(jax.eval_shape(encoder.init, jax.random.key(0), *arguments)["params"], mesh)
-    program = jit(
+    program = jax.jit(
         jax.grad(functools.partial(loss_and_output, encoder), has_aux=True),
         in_shardings=(shardings, *[batch_sharding(mesh)] * 3),
         out_shardings=(shardings, replicated(mesh)),

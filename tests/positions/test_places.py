@@ -1,14 +1,14 @@
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from posenc_jax.positions import Places
-from tests.variants import jit
 
 
-@functools.partial(jit, static_argnames=("method", "aligned"))
+@functools.partial(jax.jit, static_argnames=("method", "aligned"))
 def ask(position_BxL, argument, *options, method, aligned):
     return getattr(Places(position_BxL, aligned), method)(argument, *options)
 
@@ -34,7 +34,7 @@ def test_spread_reads_and_gather_sums_what_explicit_loops_do(length, clip, rng):
             gathered[b, :, i, at] += weights_BxHxLxL[b, :, i, j]
         got = ask(jnp.asarray(position_BxL), scores_BxHxLxC, method="spread", aligned=aligned)
         np.testing.assert_array_equal(got, spread.astype(np.float32))
-        gather = functools.partial(jit, static_argnums=2)(lambda p, w, c, a=aligned: Places(p, a).gather(w, c))
+        gather = functools.partial(jax.jit, static_argnums=2)(lambda p, w, c, a=aligned: Places(p, a).gather(w, c))
         np.testing.assert_allclose(gather(jnp.asarray(position_BxL), weights_BxHxLxL, clip), gathered, atol=1e-6)
 
 

@@ -1,16 +1,17 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from posenc_jax.positions import Places, Scheme
-from tests.variants import jit, small_model
+from tests.variants import small_model
 
 
 def logits(first, dtype, q, k):
     """[L, L] of the first head of rows of words at positions first, first + 1, ..."""
     scheme = Scheme(small_model("rope", dtype=dtype), "layer")
 
-    @jit
+    @jax.jit
     def turned(position_1xL, *qk):
         places = Places(position_1xL, aligned=False)
         return scheme.apply({}, *qk, places, {"rope": None}, method="queries_and_keys")

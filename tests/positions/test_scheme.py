@@ -9,7 +9,7 @@ from posenc_jax.config import ModelConfig, PositionConfig
 from posenc_jax.errors import UsageError
 from posenc_jax.model.encoder import Encoder
 from posenc_jax.positions import PARTS, Part, Scheme, check_scheme, is_relative
-from tests.variants import SCHEMES, jit, random_params, rows, small_model
+from tests.variants import SCHEMES, random_params, rows, small_model
 
 
 class Meeting(Part):
@@ -45,7 +45,7 @@ def test_a_new_part_needs_no_change_to_the_encoder(rng, monkeypatch):
     assert Scheme(encoder.config, "layer").terms == 3
     silent = {**params, "positions": {**params["positions"], "learned": {"table": jnp.zeros((40, 30))}}}
 
-    @jit
+    @jax.jit
     def look(params, tokens):
         loss = lambda params: jnp.square(encoder.apply({"params": params}, tokens, segments)[:, 15]).sum()  # noqa: E731
         return jax.value_and_grad(loss)(params)

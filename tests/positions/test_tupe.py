@@ -6,7 +6,6 @@ from flax import linen as nn
 
 from posenc_jax.config import ModelConfig, PositionConfig
 from posenc_jax.positions import Places, Scheme
-from tests.variants import jit
 
 THETA_1, THETA_2 = [-0.188054, 0.306246], [-0.065999, 0.204725]
 TUPE_A = [
@@ -86,7 +85,7 @@ def test_initial_positional_logits_are_as_wide_as_the_spec_says():
     """tupe.md 1.5: standard deviation 0.211 at base size; eps 1e-5 is what makes it less than 0.217."""
     config = ModelConfig(vocab_size=9, positions=PositionConfig(scheme="tupe", untie_cls=True))
     scheme = Scheme(config, "encoder")
-    draw = jit(lambda key: scheme.init_with_output(key, places(128), method="shared_bias")[0])
+    draw = jax.jit(lambda key: scheme.init_with_output(key, places(128), method="shared_bias")[0])
     values = []
     for seed in range(3):
         logits = draw(jax.random.key(seed))
