@@ -92,7 +92,7 @@ def recipe(arg: str, variants: dict[str, dict], sizes: dict[str, dict], **paper:
     config.train = dict(steps=1_000_000, batch_size=256, checkpoint_every=5000)
     for settings in (paper, sizes[size], dict(model=variants[variant])):
         config.update(settings)
-    length = quick.get("length", config.model.positions.get("max_length", 512))
+    length = quick.get("length", 512)
     config.model.positions.max_length = length
     if "clip" in config.model.positions:  # no farther than the farthest two words
         config.model.positions.clip = min(config.model.positions.clip, max(1, length - 1))

@@ -55,4 +55,4 @@ SIZES = {
 def get_config(arg: str = "") -> ConfigDict:
     """The settings of "VARIANT,SIZE,name=value"."""
     model = dict(**electra.MODEL, positions=dict(scheme="learned"))
-    return bert.recipe(arg, VARIANTS, SIZES, model=model, optimizer=electra.OPTIMIZER)
+    return bert.recipe(arg, VARIANTS, SIZES, model=model, mlm=electra.MLM, optimizer=electra.OPTIMIZER)

@@ -5,7 +5,7 @@ a relative position is a distance and a direction, each a vector, and their prod
 
 No code of that paper and none of its tables could be had: what is known is the product of two tables that replaces
 Shaw's one. The rest is our choice (see posenc_jax/positions/ddrp.py), and so is the recipe, that of the symmetric
-attention paper, whose every number is known. Report results as "DDRP-style", not as the paper's.
+attention paper without its token types. Report results as "DDRP-style", not as the paper's.
 
 Variants  ddrp           distance * direction
           ddrp_values    with vectors of their own on the values, too
@@ -31,7 +31,7 @@ VARIANTS = {
     "ddrp_shared": dict(positions=dict(scheme="ddrp", clip=128, shared_over_layers=True)),
     "ddrp_absolute": dict(positions=dict(scheme="learned+ddrp", clip=128)),
     "distance": dict(positions=dict(scheme="ddrp", clip=128, ddrp_form="distance")),
-    "direction": dict(positions=dict(scheme="ddrp", clip=128, ddrp_form="direction")),
+    "direction": dict(positions=dict(scheme="ddrp", ddrp_form="direction")),
     "sum": dict(positions=dict(scheme="ddrp", clip=128, ddrp_form="sum")),
     "shaw": dict(positions=dict(scheme="shaw", clip=128)),
     "shaw_values": dict(positions=dict(scheme="shaw", clip=128, on_values=True)),
@@ -44,7 +44,6 @@ VARIANTS = {
 
 def get_config(arg: str = "") -> ConfigDict:
     """The settings of "VARIANT,SIZE,name=value"."""
-    # Decay leaves out norms, biases and the directions' factors, which it would pull from 1 to 0.
-    optimizer = dict(warmup="5 %", decay_norms_and_biases=False)
+    optimizer = dict(warmup="5 %", eps=1e-12, decay_norms_and_biases=False)
     train = dict(steps=200_000, batch_size=256)
     return bert.recipe(arg, VARIANTS, bert.SIZES, model=dict(norm_eps=1e-12), optimizer=optimizer, train=train)

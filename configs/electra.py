@@ -2,8 +2,8 @@
 
     python -m posenc_jax pretrain --config configs/electra.py:electra,small --data ROWS --workdir RUN
 
-What is trained here is the full-size encoder on masked words, the official code's `electra_objective=False`;
-replaced-token detection is the paper's own objective.
+What is trained here is the full-size encoder on masked words, the official code's `electra_objective=False`, with its
+masks (85 % become [MASK], 15 % stay); replaced-token detection is the paper's own objective.
 
 Variants  electra       learned positions
           electra_tupe  TUPE-R in its place (Ke et al. 2021, appendix C; what the networks share is open there)
@@ -43,9 +43,10 @@ SIZES = {
 }
 
 MODEL = dict(norm_eps=1e-12, token_types=2, init="truncated_normal")
+MLM = dict(random_share=0.0, kept_share=0.15)
 OPTIMIZER = dict(schedule="linear_product", bias_correction=False, decay_norms_and_biases=False)
 
 
 def get_config(arg: str = "") -> ConfigDict:
     """The settings of "VARIANT,SIZE,name=value"."""
-    return bert.recipe(arg, VARIANTS, SIZES, model=MODEL, optimizer=OPTIMIZER)
+    return bert.recipe(arg, VARIANTS, SIZES, model=MODEL, mlm=MLM, optimizer=OPTIMIZER)

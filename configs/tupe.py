@@ -10,6 +10,7 @@ Variants  tupe_r          eq. 11: the positional correlation plus T5's bias, bot
           bert_a, bert_r  the paper's baselines, as in configs/bert.py
 Sizes     tiny (minutes on a laptop), small, base, large; others: length=N, seed=N
 
+[CLS] and [SEP] are never predicted here; the published code has them: --config.mlm.mask_special=true
 The paper's other form of the reset: --config.model.positions.relative_reset=theta_alone
 Cost      base: 1M steps of 256 x 512 tokens, 6 to 7 days on 8 V100 by the author's account.
 Expect    base, after 1M steps: GLUE dev average 85.04 (tupe_r), 84.47 (tupe_a), 83.81 (tupe_a_tie_cls), 83.64 (bert_ad)

@@ -11,13 +11,21 @@ from posenc_jax.typed import flatten
 if TYPE_CHECKING:
     from posenc_jax.config import Config, ModelConfig
 
+MOST_DISTANCE = 2**20
+"""Beyond any row; a table of that many distances is still made in no time."""
+
 
 def check(config: "Config") -> None:
     """Raises `UsageError` where a value is out of its range, or two do not fit together."""
     model, train = config.model, config.train
     for key, value in flatten(dataclasses.asdict(config)).items():
         _check_range(key, value)
-    _check_model(model)
+    check_model(model)
+    if config.mlm.random_share + config.mlm.kept_share > 1:
+        raise UsageError(
+            f"mlm.random_share={config.mlm.random_share} and mlm.kept_share={config.mlm.kept_share} are more than all "
+            "of the predicted words"
+        )
     if train.batch_size % train.accumulate:
         raise UsageError(f"train.batch_size={train.batch_size} is not divisible by train.accumulate={train.accumulate}")
     if config.data.length is not None and config.data.length < 8:
@@ -27,7 +35,8 @@ def check(config: "Config") -> None:
     split_duration(config.optimizer.warmup, "optimizer.warmup")
 
 
-def _check_model(model: "ModelConfig") -> None:
+def check_model(model: "ModelConfig") -> None:
+    """Raises `UsageError` where the sizes of a model do not fit each other."""
     positions, convolution, groups = model.positions, model.convolution, model.feed_forward_groups
     if model.width % model.heads:
         raise UsageError(
@@ -38,6 +47,11 @@ def _check_model(model: "ModelConfig") -> None:
         raise UsageError(
             f"model.positions.buckets={positions.buckets} must be a multiple of 4: "
             "two directions, each half exact and half logarithmic"
+        )
+    if max(positions.max_distance, positions.clip) > MOST_DISTANCE:
+        raise UsageError(
+            f"model.positions.max_distance={positions.max_distance} and model.positions.clip={positions.clip} must "
+            f"be at most {MOST_DISTANCE:,}"
         )
     if positions.max_distance <= positions.buckets // 4:
         raise UsageError(
@@ -73,6 +87,8 @@ def _check_idle(model: "ModelConfig") -> None:
     if model.mixer != "mixed":
         for field in dataclasses.fields(model.convolution):
             idle[f"convolution.{field.name}"] = "model.mixer=mixed"
+    elif model.convolution.kind == "none":
+        idle["convolution.width"] = idle["convolution.mask"] = "a convolution, model.convolution.kind,"
     now, default = flatten(dataclasses.asdict(model)), flatten(dataclasses.asdict(type(model)()))
     for key, reader in idle.items():
         if now[key] != default[key]:
@@ -85,7 +101,14 @@ _AT_LEAST_ONE = {
     "model.positions.max_length", "model.positions.buckets", "model.positions.clip", "train.batch_size",
     "train.accumulate", "train.eval_rows", "train.keep_checkpoints", "mesh.fsdp", "mesh.tensor",
 }  # fmt: skip
-_SHARES = {"model.dropout", "model.attention_dropout", "optimizer.b1", "optimizer.b2"}
+_SHARES = {
+    "mlm.random_share",
+    "mlm.kept_share",
+    "model.dropout",
+    "model.attention_dropout",
+    "optimizer.b1",
+    "optimizer.b2",
+}
 _AT_LEAST_ZERO = {"model.token_types", "model.positions.offset"}
 _POSITIVE = {
     "model.positions.rope_base", "model.positions.sinusoid_amplitude", "model.norm_eps", "model.init_std",

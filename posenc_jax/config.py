@@ -136,7 +136,11 @@ class ModelConfig:
 @dataclasses.dataclass(frozen=True)
 class MlmConfig:
     rate: float = 0.15
-    """Share of the candidates that is predicted; of those 80 % become [MASK], 10 % a random word, 10 % stay."""
+    """Share of the candidates that is predicted."""
+    random_share: float = 0.1
+    """Of those, the share that becomes a random word (BERT 0.1, ELECTRA 0) ..."""
+    kept_share: float = 0.1
+    """... and the share that stays as it is (BERT 0.1, ELECTRA 0.15); the others become [MASK]."""
     mask_special: bool = False
     """Also predict [CLS] and [SEP], as the TUPE code does. Padding is never predicted."""
 
@@ -269,18 +273,20 @@ def _turned(group: Any, *but: str) -> list[str]:
 
 def parse_arg(
     arg: str, variants: Iterable[str], sizes: Iterable[str], variations: Iterable[str] = ()
-) -> tuple[str, str, dict[str, Any]]:
+) -> tuple[str, str, dict[str, int]]:
     """Splits a config file's argument "tupe_r,tiny,length=128" into variant, size and quick variations.
 
     The first of `variants` and of `sizes` is the default. Raises `UsageError` on a word that is none of them.
     """
     variants, sizes, variations = list(variants), list(sizes), list(variations)
     chosen: dict[str, str] = {}
-    quick: dict[str, Any] = {}
+    quick: dict[str, int] = {}
     for word in filter(None, (word.strip() for word in arg.split(","))):
         name, equals, value = word.partition("=")
         if equals and name in variations:
             quick[name] = parse(value)
+            if not isinstance(quick[name], int):
+                raise UsageError(f"the config's argument {name}={value} must be a whole number")
         elif word in variants or word in sizes:
             kind = "variant" if word in variants else "size"
             if chosen.setdefault(kind, word) != word:

@@ -2,6 +2,8 @@
 
 import dataclasses
 import re
+import sys
+import types
 from pathlib import Path
 
 import jax
@@ -17,14 +19,17 @@ from tests.variants import apply, random_params
 README = (Path(__file__).parent.parent / "README.md").read_text()
 SECTION = README[README.index("### Add your own variant") :]
 PART, CONFIG = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)[:2]
-LINE = re.search(r"`(\"kerple\": Kerple,)`", SECTION)[1]
+IMPORT, LINE = re.search(r"`(from [\w.]+ import Kerple)` .*?`(\"kerple\": Kerple,)`", SECTION, re.DOTALL).groups()
 
 
 @pytest.fixture
 def kerple(monkeypatch, tmp_path):
-    namespace = {"__name__": "kerple"}
-    exec(PART, namespace)
-    for name, part in eval(f"{{{LINE}}}", namespace).items():
+    module = types.ModuleType("posenc_jax.positions.kerple")
+    exec(PART, module.__dict__)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    scheme = {}  # what positions/scheme.py knows of it are the two lines
+    exec(IMPORT, scheme)
+    for name, part in eval(f"{{{LINE}}}", scheme).items():
         monkeypatch.setitem(PARTS, name, part)
     folder = tmp_path / "configs"
     folder.mkdir()
@@ -32,8 +37,15 @@ def kerple(monkeypatch, tmp_path):
     return load_config(f"{folder / 'kerple.py'}:kerple,tiny", {"model.vocab_size": 50, "model.dtype": "float32"}).model
 
 
+def test_the_notebook_lines_are_a_config_that_names_its_rows():
+    lines = re.search(r"In a notebook:\n\n```python\n(.*?)```", README, re.DOTALL)[1]
+    namespace = {}
+    exec(lines.replace("pretrain(config", "(lambda *args: None)(config"), namespace)
+    assert (namespace["config"].train.steps, namespace["config"].data.path) == (200, "out/rows")
+
+
 def test_the_snippet_is_under_forty_lines():
-    assert len([*PART.splitlines(), LINE, *CONFIG.splitlines()]) < 40
+    assert len([*PART.splitlines(), IMPORT, LINE, *CONFIG.splitlines()]) < 40
 
 
 @pytest.mark.parametrize("name", ["dot_product", "pairwise"])

@@ -119,7 +119,7 @@ def random_params(module: nn.Module, *args, seed: int = 0, std: float = 0.3):
     rng = np.random.default_rng(seed)
 
     def draw(path, leaf):
-        centre = 1.0 if jax.tree_util.keystr(path).endswith("['scale']") else 0.0
+        centre = 1.0 if jax.tree_util.keystr(path).endswith(("['scale']", "['factor']")) else 0.0
         return jnp.asarray(rng.normal(centre, std, leaf.shape), leaf.dtype)
 
     return jax.tree_util.tree_map_with_path(draw, shapes)

@@ -20,7 +20,7 @@ def mask_tokens(
     config: MlmConfig,
     specials: Specials = OURS,
 ) -> dict[str, jax.Array]:
-    """Hides words of each row: 80 % become [MASK], 10 % a random ordinary word, 10 % stay (BERT).
+    """Hides words of each row: they become [MASK], or in the config's shares a random ordinary word, or stay.
 
     Returns "tokens" [B, L] with the words hidden, "predicted" [B, M] their slots, "target" [B, M] the words,
     "predicted_weight" float32 [B, M], 0 where a row predicts fewer than M. A row predicts floor(rate * n + U[0, 1))
@@ -42,7 +42,8 @@ def mask_tokens(
         word_M = jax.random.randint(draw, (most,), 0, vocab_size - len(specials))
         for special in sorted(specials):  # to the ids that are ordinary words
             word_M += word_M >= special
-        hidden_M = jnp.where(lot_M < 0.8, specials.mask, jnp.where(lot_M < 0.9, word_M, target_M))
+        changed_M = jnp.where(lot_M < 1 - config.random_share - config.kept_share, specials.mask, word_M)
+        hidden_M = jnp.where(lot_M < 1 - config.kept_share, changed_M, target_M)
         tokens_L = tokens_L.at[predicted_M].set(jnp.where(is_used_M, hidden_M, target_M))
         return {
             "tokens": tokens_L,

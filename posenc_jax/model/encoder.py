@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from posenc_jax.config import ModelConfig
+from posenc_jax.config import Config, ModelConfig, config_from_dict, config_to_dict
+from posenc_jax.errors import UsageError
 from posenc_jax.layers import Dropout, Norm, Projection, weights
 from posenc_jax.model.attention import Attention, Context
 from posenc_jax.model.feed_forward import FeedForward
@@ -73,13 +74,15 @@ class Encoder(nn.Module):
         `segments_BxL`: 0 is padding; words meet only words of their own segment. `positions_BxL`: None counts the
         slots from 0. `types_BxL`: which text of a pair a word is of, where the model has token types; None is the
         first. `contiguous` promises that positions grow by one within a segment, as packed rows do: then a relative
-        term is one for all rows. Values at padding mean nothing. Raises `UsageError` when the scheme does not fit the
-        model or L is beyond its limit.
+        term is one for all rows. Values at padding mean nothing. Ids beyond a table are not seen: JAX takes the
+        nearest row. Raises `UsageError` as `check_encoder` does.
         """
         config, length = self.config, tokens_BxL.shape[-1]
-        check_scheme(config, length)
+        check_encoder(config, length)
         position_BxL = jnp.arange(length)[None] if positions_BxL is None else positions_BxL
-        places = Places(position_BxL, aligned=contiguous or positions_BxL is None)
+        # Where convolutions leak, the values at padding matter, and the promise says nothing of positions there.
+        leaks = config.mixer == "mixed" and not config.convolution.mask
+        places = Places(position_BxL, aligned=positions_BxL is None or (contiguous and not leaks))
 
         x_BxLxE = self.words[tokens_BxL]
         if config.token_types:
@@ -92,6 +95,17 @@ class Encoder(nn.Module):
         context = Context(segments_BxL, places, self.positions.shared_bias(places), self.positions.shared_tables())
         x_BxLxD, _ = _stack(config)(config, train, name="layers")(x_BxLxD, context)
         return self.final_norm(x_BxLxD) if config.norm == "pre" else x_BxLxD
+
+
+def check_encoder(config: ModelConfig, length: int) -> None:
+    """Raises `UsageError` where the model cannot be built, or not for rows of `length` slots: settings that do not fit
+    each other, a scheme that does not fit the model, no vocabulary, rows beyond a table, float64 that JAX would cut."""
+    config_from_dict(config_to_dict(Config(model=config)))  # a config made by hand was never checked
+    if config.vocab_size is None:
+        raise UsageError("model.vocab_size is not set; take that of the tokenizer")
+    if jnp.dtype(config.dtype) != jax.dtypes.canonicalize_dtype(config.dtype):
+        raise UsageError(f"model.dtype={config.dtype!r} needs JAX_ENABLE_X64=1 in the environment")
+    check_scheme(config, length)
 
 
 def _stack(config: ModelConfig) -> type[nn.Module]:

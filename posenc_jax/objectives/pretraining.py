@@ -15,9 +15,9 @@ from posenc_jax.data.loader import train_batches, validation_batches
 from posenc_jax.data.rows import RowsInfo, read_rows_info
 from posenc_jax.durations import to_steps
 from posenc_jax.errors import UsageError, UserError
+from posenc_jax.model.encoder import check_encoder
 from posenc_jax.objectives.mlm import Mlm
 from posenc_jax.parallel.mesh import check_batch, make_mesh, put_batch
-from posenc_jax.positions import check_scheme
 from posenc_jax.training.checkpoint import Checkpoints
 from posenc_jax.training.loop import Every, fit
 from posenc_jax.training.optimizer import make_optimizer, make_schedule
@@ -48,7 +48,9 @@ def pretrain(config: Config, workdir: str | Path, *, should_stop: Callable[[], b
     """
     workdir = Path(workdir)
     if config.data.path is None:
-        raise UsageError("data.path names no rows; pass --data FOLDER, which `prepare --out FOLDER` makes")
+        raise UsageError(
+            "data.path names no rows; set it (on the command line --data) to a folder that `prepare --out` makes"
+        )
     info = read_rows_info(config.data.path)
     config = resolve(config, info)
     mesh = make_mesh(config.mesh)
@@ -65,7 +67,8 @@ def resolve(config: Config, info: RowsInfo) -> Config:
         )
     if config.model.vocab_size is not None and config.model.vocab_size < info.vocab_size:
         raise UsageError(f"model.vocab_size={config.model.vocab_size} is below the tokenizer's {info.vocab_size}")
-    check_scheme(config.model, info.length)
+    model = dataclasses.replace(config.model, vocab_size=config.model.vocab_size or info.vocab_size)
+    check_encoder(model, info.length)
     train = config.train
     steps = functools.partial(
         to_steps,
@@ -89,7 +92,7 @@ def resolve(config: Config, info: RowsInfo) -> Config:
         )
     return dataclasses.replace(
         config,
-        model=dataclasses.replace(config.model, vocab_size=config.model.vocab_size or info.vocab_size),
+        model=model,
         data=dataclasses.replace(config.data, length=info.length),
         train=dataclasses.replace(train, steps=total, **every),
         optimizer=dataclasses.replace(config.optimizer, warmup=warmup),

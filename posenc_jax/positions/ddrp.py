@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from posenc_jax.config import ModelConfig
+from posenc_jax.errors import UsageError
 from posenc_jax.layers import weights
 from posenc_jax.positions.shaw import Shaw
 
@@ -21,7 +22,8 @@ class DirectedVectors(nn.Module):
     """r = D[0] at difference 0, D[c] * S_forward ahead and D[c] * S_backward behind, c = min(|j - i|, K).
 
     Float32 [2K + 1, d], for -K..K. S starts at 1 + N(0, init_std^2): were both near 0, the product would start fifty
-    times too small, and at 0 neither would learn. S does not decay (that would pull it to 0): it is named "scale".
+    times too small, and at 0 neither would learn. S never decays, which would pull it to 0: the optimizer leaves out
+    what is named "factor".
     Control arms: `distance` (S is 1), `direction` (one D for all distances but 0), `sum` (D[c] + S, S from 0).
     """
 
@@ -42,7 +44,7 @@ class DirectedVectors(nn.Module):
             ahead_Kxd, behind_Kxd = far_Kxd + forward, far_Kxd + backward
         else:
             near_one = nn.with_logical_partitioning(_near_one(config), axes)
-            forward, backward = self.param("scale", near_one, (2, width))[:, None]
+            forward, backward = self.param("factor", near_one, (2, width))[:, None]
             ahead_Kxd, behind_Kxd = far_Kxd * forward, far_Kxd * backward
         return jnp.concatenate([behind_Kxd[::-1], distance_Cxd[:1], ahead_Kxd])
 
@@ -57,3 +59,12 @@ class Ddrp(Shaw):
     source: ClassVar[str] = "after Zhang et al. 2023; all but the product our choice"
     knobs: ClassVar[tuple[str, ...]] = ("clip", "on_values", "shared_over_layers", "ddrp_form")
     vectors: ClassVar[type[nn.Module]] = DirectedVectors
+
+    @classmethod
+    def check(cls, config: ModelConfig) -> None:
+        positions = config.positions
+        if positions.ddrp_form == "direction" and positions.clip != type(positions)().clip:
+            raise UsageError(
+                f"model.positions.clip={positions.clip} would change nothing with "
+                "model.positions.ddrp_form='direction', where all distances share one vector"
+            )

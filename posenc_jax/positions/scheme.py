@@ -42,6 +42,8 @@ def part_names(positions: PositionConfig) -> list[str]:
         return []
     names = positions.scheme.split("+")
     for name in names:
+        if name == "none":
+            raise UsageError(f"model.positions.scheme={positions.scheme!r}: 'none' stands alone")
         if name not in PARTS:
             known = ", ".join(["none", *PARTS])
             raise UsageError(f"model.positions.scheme={positions.scheme!r} names {name!r}; the parts are {known}")

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from posenc_jax.config import PositionConfig
+from posenc_jax.config import ModelConfig, PositionConfig
+from posenc_jax.errors import UsageError
 from posenc_jax.layers import weights
 from posenc_jax.positions.part import Meet, Part
 from posenc_jax.positions.places import Places
@@ -44,6 +45,15 @@ class T5(Part):
     @classmethod
     def is_relative(cls, positions: PositionConfig) -> bool:
         return not positions.untie_cls  # an untied [CLS] is found by its position
+
+    @classmethod
+    def check(cls, config: ModelConfig) -> None:
+        positions = config.positions
+        if positions.relative_reset != "own_entry" and not positions.untie_cls:
+            raise UsageError(
+                f"model.positions.relative_reset={positions.relative_reset!r} would change nothing without "
+                "model.positions.untie_cls=True"
+            )
 
     def setup(self) -> None:
         positions = self.config.positions

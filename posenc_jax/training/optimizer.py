@@ -1,6 +1,6 @@
 """AdamW with the papers' options, and learning-rate schedules."""
 
-from collections.abc import Callable
+import functools
 from typing import Any
 
 import jax
@@ -33,7 +33,7 @@ def make_schedule(config: OptimizerConfig, total_steps: int, warmup_steps: int) 
 
 def make_optimizer(config: OptimizerConfig, total_steps: int, warmup_steps: int) -> optax.GradientTransformation:
     """Clip by global norm, then AdamW with decoupled decay on all parameters, or not on norms and biases."""
-    mask: Callable[[Any], Any] | None = None if config.decay_norms_and_biases else decayed
+    mask = functools.partial(decayed, norms_and_biases=config.decay_norms_and_biases)
     moments = optax.scale_by_adam if config.bias_correction else scale_by_uncorrected_adam
     adam = optax.chain(
         moments(b1=config.b1, b2=config.b2, eps=config.eps),
@@ -60,11 +60,12 @@ def scale_by_uncorrected_adam(b1: float, b2: float, eps: float) -> optax.Gradien
     return optax.GradientTransformation(init, update)
 
 
-def decayed(params: Any) -> Any:
-    """Tree of booleans: False for biases, the gains of norms, and factors that start at 1 ("scale")."""
+def decayed(params: Any, norms_and_biases: bool) -> Any:
+    """Tree of booleans: False for what is named "factor", which starts at 1 and must not be pulled to 0 (DDRP's
+    directions), and unless `norms_and_biases` for biases and the gains of norms."""
 
     def is_decayed(path: tuple, leaf: Any) -> bool:
         name = next(str(entry.key) for entry in reversed(path) if hasattr(entry, "key"))
-        return not (name == "scale" or name.endswith("bias"))
+        return name != "factor" and (norms_and_biases or not (name == "scale" or name.endswith("bias")))
 
     return jax.tree_util.tree_map_with_path(is_decayed, params)

@@ -96,7 +96,7 @@ def relative_vectors(shared, own, config, part, of, position):
             elif form == "sum":
                 r[i, j] = distance + tree["direction"][0 if delta > 0 else 1]
             else:
-                r[i, j] = distance * tree["scale"][0 if delta > 0 else 1]
+                r[i, j] = distance * tree["factor"][0 if delta > 0 else 1]
     return r
 
 

@@ -32,7 +32,7 @@ def test_shaw_with_tied_vectors_is_ddrp(model):
     params, tokens = model
 
     def tied(tables):
-        distance, (forward, backward) = tables["distance"], jnp.moveaxis(tables["scale"], 1, 0)
+        distance, (forward, backward) = tables["distance"], jnp.moveaxis(tables["factor"], 1, 0)
         ahead = [distance[:, c] * forward for c in range(1, 6)]
         behind = [distance[:, c] * backward for c in range(1, 6)]
         return {"table": jnp.stack([*behind[::-1], distance[:, 0], *ahead], axis=1)}
@@ -43,7 +43,7 @@ def test_shaw_with_tied_vectors_is_ddrp(model):
 
 def test_with_equal_directions_a_reversed_text_gives_the_reversed_output(model):
     params, tokens = model
-    equal = lambda tables: {**tables, "scale": jnp.tile(tables["scale"][:, :1], (1, 2, 1))}  # noqa: E731
+    equal = lambda tables: {**tables, "factor": jnp.tile(tables["factor"][:, :1], (1, 2, 1))}  # noqa: E731
     blind = changed(params, AT, lambda tree: {name: equal(tables) for name, tables in tree.items()})
     np.testing.assert_allclose(run(blind, tokens[:, ::-1]), run(blind, tokens)[:, ::-1], atol=1e-5)
     assert np.abs(run(params, tokens[:, ::-1]) - run(params, tokens)[:, ::-1]).max() > 0.1
@@ -51,7 +51,7 @@ def test_with_equal_directions_a_reversed_text_gives_the_reversed_output(model):
 
 def test_a_factor_moved_from_directions_to_distances_is_invisible(model):
     params, tokens = model
-    moved = lambda t: {"distance": t["distance"].at[:, 1:].multiply(4.0), "scale": t["scale"] / 4}  # noqa: E731
+    moved = lambda t: {"distance": t["distance"].at[:, 1:].multiply(4.0), "factor": t["factor"] / 4}  # noqa: E731
     other = changed(params, AT, lambda tree: {name: moved(tables) for name, tables in tree.items()})
     np.testing.assert_allclose(run(other, tokens), run(params, tokens), atol=1e-6)
 
@@ -62,6 +62,6 @@ def test_vectors_start_as_wide_as_all_weights():
     tokens = jnp.ones((1, 8), jnp.int32)
     init = jax.jit(lambda key: nn.unbox(Encoder(config).init(key, tokens, tokens))["params"])
     tables = init(jax.random.key(0))["layers"]["attention"]["positions"]["ddrp"]["keys"]
-    product = tables["distance"][:, 1:, None] * tables["scale"][:, None]
+    product = tables["distance"][:, 1:, None] * tables["factor"][:, None]
     assert abs(float(product.std()) / 0.02 - 1) < 0.1
-    assert abs(float(tables["scale"].mean()) - 1) < 0.01
+    assert abs(float(tables["factor"].mean()) - 1) < 0.01

@@ -84,16 +84,9 @@ def test_adamw_with_clipping_equals_the_formula_and_decays_what_it_should(everyw
         np.testing.assert_allclose(leaf, small, rtol=1e-5)
 
 
-def test_tables_and_kernels_decay_and_gains_and_biases_do_not():
-    tree = {
-        "table": 0,
-        "depthwise": 0,
-        "distance": 0,
-        "words": 0,
-        "kernel": 0,
-        "bias": 0,
-        "scale": 0,
-        "dense_kernel": 0,
-        "dense_bias": 0,
-    }
-    assert decayed(tree) == {**dict.fromkeys(tree, True), "bias": False, "scale": False, "dense_bias": False}
+def test_tables_and_kernels_decay_gains_and_biases_if_asked_and_factors_never():
+    always = dict.fromkeys(("table", "depthwise", "distance", "words", "kernel", "dense_kernel"), True)
+    asked, never = ("bias", "scale", "dense_bias"), {"factor": False}
+    for norms_and_biases in (True, False):
+        want = {**always, **dict.fromkeys(asked, norms_and_biases), **never}
+        assert decayed(dict.fromkeys(want, 0), norms_and_biases) == want
