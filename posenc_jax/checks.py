@@ -119,8 +119,8 @@ _POSITIVE = {
 def _check_range(key: str, value: Any) -> None:
     if value is None or isinstance(value, str):
         return
-    if isinstance(value, int) and value >= 2**32:
-        raise UsageError(f"{key}={value} must be below 2^32")
+    if isinstance(value, int) and value >= 2**31 and key != "train.seed":
+        raise UsageError(f"{key}={value} must be below 2^31")
     if key in _AT_LEAST_ONE and value < 1:
         raise UsageError(f"{key}={value} must be at least 1")
     if key in _AT_LEAST_ZERO and value < 0:

@@ -84,8 +84,8 @@ def test_overrides_are_read_by_the_fields_type(key, text, value):
         ({"train.steps": "soon"}, r"train.steps='soon' is not a duration"),
         ({"train.steps": "1.5"}, r"whole number of steps"),
         ({"train.seed": -1}, r"train.seed=-1"),
-        ({"train.steps": "1e30"}, r"train.steps=1\d+ must be below 2\^32"),
-        ({"model.positions.max_length": 1e12}, r"must be below 2\^32"),
+        ({"train.steps": "1e30"}, r"train.steps=1\d+ must be below 2\^31"),
+        ({"model.positions.max_length": 1e12}, r"must be below 2\^31"),
         ({"train.steps": None}, r"train.steps=None must be a whole number or text"),
         ({"mesh.data": 0}, r"mesh.data=0 must be at least 1, or -1"),
     ],
@@ -177,6 +177,11 @@ MODEL = "configs/bert.py:bert_a,tiny"
         ({"model.feed_forward_groups": 3}, r"model.width=128 .* model.feed_forward_groups=3"),
         ({"model.feed_forward_groups": 4, "model.feed_forward_width": 510}, r"model.feed_forward_width=510 .*=4"),
         ({"model.embedding_width": 0}, r"model.embedding_width=0 must be at least 1"),
+        ({"model.positions.max_distance": 1e9}, r"max_distance=1000000000 .* must be at most 1,048,576"),
+        (
+            {"mlm.random_share": 0.6, "mlm.kept_share": 0.5},
+            r"mlm.random_share=0.6 and mlm.kept_share=0.5 are more than",
+        ),
         ({"model.token_types": -1}, r"model.token_types=-1 must be at least 0"),
         ({"model.positions.clip": 0}, r"model.positions.clip=0 must be at least 1"),
         ({"model.positions.rope_base": 0}, r"model.positions.rope_base=0.0 must be above 0"),
@@ -195,6 +200,10 @@ def test_a_model_whose_parts_do_not_fit_is_refused(overrides, words):
         ({"model.compatibility.form": "diagonal"}, r"form='diagonal' would change nothing; only .*name=pairwise"),
         ({"model.compatibility.start": "identity", "model.compatibility.name": "symmetric"}, r"only .*name=pairwise"),
         ({"model.compatibility.matched_init": True, "model.compatibility.name": "pairwise"}, r"only .*dot_product"),
+        (
+            {"model.convolution.kind": "none", "model.convolution.width": 5, "model.mixer": "mixed"},
+            r"model.convolution.width=5 would change nothing; only a convolution",
+        ),
         ({"model.convolution.width": 5}, r"model.convolution.width=5 would change nothing; only model.mixer=mixed"),
     ],
 )
@@ -222,3 +231,8 @@ def test_a_variant_is_described_by_what_is_not_plain_bert():
 def test_shipped_variants_are_what_load_config_takes():
     found = shipped_variants()
     assert "configs/tupe.py:tupe_r" in found and len(found) == len(set(found)) > 30
+
+
+def test_a_variation_that_is_no_number_is_refused():
+    with pytest.raises(UsageError, match="argument length=abc must be a whole number"):
+        load_config("configs/ddrp.py:ddrp,tiny,length=abc")

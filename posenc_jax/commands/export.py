@@ -21,5 +21,5 @@ def main(argv: list[str]) -> int:
     exported = export_hf(args.workdir, args.out)
     for note in exported.notes:
         print(f"note: {note}")
-    print(f"step {exported.step} is in {args.out}, a {exported.class_name} of transformers")
+    print(f"step {exported.step} is in {args.out}, for {exported.class_name} of transformers")
     return DONE

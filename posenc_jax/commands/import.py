@@ -28,5 +28,7 @@ def main(argv: list[str]) -> int:
     )
     if model.mixer == "mixed":
         print("model.convolution.mask=False, as these weights were trained: padding leaks into words nearby")
+    if imported.pieces < model.vocab_size:
+        print(f"the tokenizer has {imported.pieces:,} pieces; the words beyond are never read")
     print(f"everything is in {args.workdir}")
     return DONE

@@ -13,9 +13,9 @@ from posenc_jax.config import ModelConfig
 from posenc_jax.data.rows import INFO_FILE
 from posenc_jax.data.wordpiece import AnyTokenizer, load_tokenizer
 from posenc_jax.errors import UserError
-from posenc_jax.interop.origin import ORIGIN_FILE, read_origin
+from posenc_jax.interop.origin import read_origin
 from posenc_jax.training.checkpoint import restore_params
-from posenc_jax.training.workdir import read_config
+from posenc_jax.training.workdir import IMPORTED_FILE, read_config
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +53,7 @@ def load_pretrained(workdir: str | Path) -> Pretrained:
 def _trained_on(workdir: Path) -> tuple[str, str, int]:
     """Digest of the tokenizer and slots of a row, and the name of the file that says so."""
     if origin := read_origin(workdir):
-        return ORIGIN_FILE, origin.tokenizer_sha256, origin.length
+        return IMPORTED_FILE, origin.tokenizer_sha256, origin.length
     try:
         rows = json.loads((workdir / INFO_FILE).read_text("utf-8"))
         return INFO_FILE, rows["tokenizer_sha256"], int(rows["length"])

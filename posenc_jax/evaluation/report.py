@@ -39,7 +39,7 @@ def _caption(runs: Sequence[Run]) -> str:
         "tokens/s: median over the logged windows. One seed a line; lines of several seeds give the median and (least "
         "to most)."
     ]
-    if len({run.unigram_entropy for run in runs}) > 1:
+    if len({run.unigram_entropy for run in runs} - {None}) > 1:
         sentences.append("These runs were validated on different rows: compare each with its own unigram entropy.")
     return " ".join(sentences)
 
@@ -47,6 +47,7 @@ def _caption(runs: Sequence[Run]) -> str:
 def _cells(run: Run) -> tuple[str, ...]:
     summary = run.summary
     steps = f"{run.step:,}" if summary else f"{run.step:,} of {_whole(run.config.train.steps)}, not finished"
+    steps = f"imported {run.imported}" if run.imported else steps
     return (
         run.name,
         run.variant,

@@ -11,6 +11,7 @@ from posenc_jax.config import Config, describe
 from posenc_jax.data.rows import INFO_FILE
 from posenc_jax.errors import UserError
 from posenc_jax.evaluation.scores import Record, read_scores
+from posenc_jax.interop.origin import read_origin
 from posenc_jax.training.trackers import read_metrics
 from posenc_jax.training.workdir import read_config
 
@@ -26,6 +27,8 @@ class Run:
     unigram_entropy: float | None
     """Nats a word of the rows it is validated on."""
     scores: Sequence[Record]
+    imported: str | None = None
+    """The family of a model that was not trained here."""
 
     def curve(self, kind: str) -> list[tuple[int, float]]:
         """(step, loss) of every "train" or "validation" line."""
@@ -66,7 +69,9 @@ def read_runs(workdirs: Sequence[str | Path]) -> list[Run]:
 
 def _read_run(workdir: Path, name: str) -> Run:
     config = read_config(workdir)
-    return Run(name, config, read_metrics(workdir), _unigram_entropy(workdir), read_scores(workdir))
+    origin = read_origin(workdir)
+    imported = origin.model_type if origin else None
+    return Run(name, config, read_metrics(workdir), _unigram_entropy(workdir), read_scores(workdir), imported)
 
 
 def _unigram_entropy(workdir: Path) -> float | None:

@@ -102,6 +102,8 @@ def _short(specs: Iterable[str]) -> str:
     for spec in specs:
         file, _, variant = spec.removeprefix("configs/").partition(":")
         files.setdefault(file, []).append(variant)
+    for variants in files.values():  # another size of a variant that is there already says nothing new
+        variants[:] = [v for v in variants if v.partition(",")[0] == v or v.partition(",")[0] not in variants]
     shown = [f"{file}:{'|'.join(v)}" if len(v) <= 3 else f"{file} ({len(v)} variants)" for file, v in files.items()]
     return " ".join(shown) or "-"
 

@@ -38,7 +38,7 @@ def find_family(settings: Mapping[str, Any], origin: str) -> Family:
         for family in FAMILIES.values():
             if any(name.startswith(family.stem) for name in classes(settings)):
                 return family
-    if named not in known:
+    if not isinstance(named, str) or named not in known:
         raise UserError(f"{origin}: model_type {named!r} is none of {', '.join(known)}")
     return known[named]
 

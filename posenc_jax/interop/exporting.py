@@ -93,6 +93,6 @@ def _notes(model: ModelConfig) -> list[str]:
     if model.mixer == "mixed" and model.convolution.mask:
         return [
             "model.convolution.mask=True: Hugging Face lets padding leak into words nearby, so rows with padding give "
-            "slightly other numbers there"
+            "other numbers there, most of all at their last words"
         ]
     return []

@@ -93,7 +93,15 @@ def _as_float32(tensors: Mapping[str, np.ndarray], path: Path) -> dict[str, np.n
             raise UserError(
                 f"{path}: {key} holds {array.dtype.name}, not floating-point numbers; quantised is not read"
             )
-    return {key: array if array.dtype.kind in "iub" else array.astype(np.float32) for key, array in tensors.items()}
+    return {key: array if array.dtype.kind in "iub" else _finite(array, key, path) for key, array in tensors.items()}
+
+
+def _finite(array: np.ndarray, key: str, path: Path) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        array = array.astype(np.float32)
+    if not np.isfinite(array).all():
+        raise UserError(f"{path}: {key} holds numbers that are not finite in 32 bits; this model cannot compute")
+    return array
 
 
 def write_tensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
@@ -129,6 +137,8 @@ def whole_folder(folder: Path, option: str) -> Iterator[Path]:
     if folder.is_dir() and any(folder.iterdir()):
         raise UsageError(f"{option} {folder} is not empty; name a new folder")
     part = folder.with_name(f".{folder.name}.part")
+    if part.exists() and not (part / ".lock").exists():
+        raise UsageError(f"{part} is in the way of writing {folder}; move it or name another folder")
     part.mkdir(parents=True, exist_ok=True)
     with take_lock(part, f"another process is writing {folder}; wait for it or name another folder"):
         try:

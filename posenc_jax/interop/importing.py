@@ -11,7 +11,7 @@ from posenc_jax.data.wordpiece import JSON_FILE
 from posenc_jax.errors import UserError
 from posenc_jax.interop.architecture import classes, find_family, to_model
 from posenc_jax.interop.files import CONFIG, read_json, read_tensors, whole_folder
-from posenc_jax.interop.names import Family
+from posenc_jax.interop.names import WORDS, Family
 from posenc_jax.interop.origin import Origin, write_origin
 from posenc_jax.interop.tokenizer_files import find_tokenizer
 from posenc_jax.interop.weights import to_params
@@ -27,6 +27,8 @@ class Imported:
     model: ModelConfig
     params: dict[str, Any]
     """float32: "encoder", and of "head", "rtd_head", "pooler", "next_sentence" what there is."""
+    pieces: int = 0
+    """Pieces of its tokenizer, where that was read, too."""
 
 
 def read_model(folder: str | Path) -> Imported:
@@ -42,7 +44,11 @@ def read_model(folder: str | Path) -> Imported:
     family = find_family(settings, str(folder / CONFIG))
     model = to_model(settings, family, str(folder / CONFIG))
     tensors, origin = read_tensors(folder)
-    return Imported(family, model, to_params(tensors, family, model, classes(settings), origin))
+    params = to_params(tensors, family, model, classes(settings), origin)
+    lacking = [key for key, source in family.tied.items() if source == WORDS and key not in tensors]
+    if settings.get("tie_word_embeddings") is False and "head" in params and lacking:
+        raise UserError(f"{origin} lacks {lacking[0]}, which with tie_word_embeddings=false is a matrix of its own")
+    return Imported(family, model, params)
 
 
 def import_hf(folder: str | Path, workdir: str | Path, tokenizer: str | Path | None = None) -> Imported:
@@ -70,4 +76,4 @@ def import_hf(folder: str | Path, workdir: str | Path, tokenizer: str | Path | N
         save_params(part, imported.params)
         source = str(Path(folder).absolute())
         write_origin(part, Origin(imported.family.name, source, pieces.sha256, model.positions.max_length))
-    return imported
+    return dataclasses.replace(imported, pieces=pieces.vocab_size)

@@ -6,6 +6,7 @@ PyTorch's linear weights are [out, in], ours [in, ...] with heads and head width
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 Shape = tuple[int, ...]
@@ -53,4 +54,4 @@ LAYOUTS: dict[str, Layout] = {
 
 def their_shape(layout: str, ours: Shape) -> Shape:
     """Shape of their tensor for a tensor of ours; nothing is computed."""
-    return LAYOUTS[layout].to_theirs(np.empty(ours, np.bool_)).shape
+    return jax.eval_shape(LAYOUTS[layout].to_theirs, jax.ShapeDtypeStruct(ours, np.float32)).shape

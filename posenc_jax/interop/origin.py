@@ -6,8 +6,7 @@ from pathlib import Path
 
 from posenc_jax.errors import UserError
 from posenc_jax.interop.names import FAMILIES
-
-ORIGIN_FILE = "imported.json"
+from posenc_jax.training.workdir import IMPORTED_FILE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,12 +23,12 @@ class Origin:
 
 
 def write_origin(workdir: Path, origin: Origin) -> None:
-    (workdir / ORIGIN_FILE).write_text(json.dumps(dataclasses.asdict(origin), indent=1) + "\n", "utf-8")
+    (workdir / IMPORTED_FILE).write_text(json.dumps(dataclasses.asdict(origin), indent=1) + "\n", "utf-8")
 
 
 def read_origin(workdir: Path) -> Origin | None:
     """None for a workdir that was trained here. Raises `UserError` for a damaged file."""
-    path = workdir / ORIGIN_FILE
+    path = workdir / IMPORTED_FILE
     try:
         origin = Origin(**json.loads(path.read_text("utf-8")))
         if origin.model_type not in FAMILIES or not isinstance(origin.length, int):

@@ -63,6 +63,8 @@ def _word_piece(path: Path) -> dict[str, Any]:
 
     pieces = path.read_text("utf-8").split("\n")
     vocab = {piece.rstrip("\r"): number for number, piece in enumerate(pieces) if piece.rstrip("\r")}
+    if len(vocab) < sum(bool(piece.rstrip("\r")) for piece in pieces):
+        raise UserError(f"{path} holds a piece twice, so that its lines are not its ids; download it again")
     model = Model(models.WordPiece(vocab, unk_token="[UNK]"))
     model.normalizer = normalizers.BertNormalizer(lowercase=True)
     model.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

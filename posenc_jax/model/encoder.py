@@ -44,6 +44,7 @@ class Encoder(nn.Module):
 
     def setup(self) -> None:
         config, dtype = self.config, jnp.dtype(self.config.dtype)
+        check_encoder(config, 1)
         width = config.embedding_width or config.width
         init = nn.with_logical_partitioning(_words_but_no_padding(config), ("vocab", "embed"))
         self.words = self.param("words", init, (config.vocab_size, width))
@@ -78,7 +79,7 @@ class Encoder(nn.Module):
         nearest row. Raises `UsageError` as `check_encoder` does.
         """
         config, length = self.config, tokens_BxL.shape[-1]
-        check_encoder(config, length)
+        check_scheme(config, length)
         position_BxL = jnp.arange(length)[None] if positions_BxL is None else positions_BxL
         # Where convolutions leak, the values at padding matter, and the promise says nothing of positions there.
         leaks = config.mixer == "mixed" and not config.convolution.mask

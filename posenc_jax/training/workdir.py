@@ -12,6 +12,8 @@ from posenc_jax.errors import UsageError, UserError
 from posenc_jax.typed import flatten
 
 CONFIG_FILE = "config.json"
+IMPORTED_FILE = "imported.json"
+"""Stands in a workdir whose model was not trained here."""
 
 
 def open_workdir(workdir: Path, config: Config, info: RowsInfo) -> IO:
@@ -68,6 +70,10 @@ def read_config(workdir: Path) -> Config:
 
 
 def _check_same_run(workdir: Path, config: Config, info: RowsInfo) -> None:
+    if (workdir / IMPORTED_FILE).exists():
+        raise UsageError(
+            f"{workdir} holds an imported model, whose training cannot be gone on with here; name another folder"
+        )
     changed = config_diff(read_config(workdir), config)
     if changed:
         listed = "\n  ".join(changed)

@@ -115,7 +115,7 @@ def pretrained(tmp_path):
 def test_a_pairwise_model_of_ours_is_a_plain_bert_elsewhere(pretrained, tmp_path, capsys):
     run, model, params = pretrained(compatibility=CompatibilityConfig("pairwise"))
     assert main(["export", "hf", "--workdir", str(run), "--out", str(tmp_path / "out")]) == 0
-    assert capsys.readouterr().out == f"step 3 is in {tmp_path}/out, a BertForMaskedLM of transformers\n"
+    assert capsys.readouterr().out == f"step 3 is in {tmp_path}/out, for BertForMaskedLM of transformers\n"
     theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "out").eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     batch = dict(tokenizer([*TEXTS, "words"], padding=True, return_tensors="np"))

@@ -60,6 +60,16 @@ def test_shares_are_80_10_10_of_15_percent(rng):
     assert random.min() == len(SPECIALS) and random.max() == VOCAB - 1
 
 
+def test_electras_shares_are_85_and_15_and_no_random_word(rng):
+    """convbert_and_electra.md 3.1."""
+    got = mask(make_rows(rng, batch=1000), random_share=0.0, kept_share=0.15)
+    used = got["predicted_weight"] > 0
+    hidden, target = np.take_along_axis(got["tokens"], got["predicted"], 1)[used], got["target"][used]
+    kept = hidden == target
+    assert ((hidden == MASK) | kept).all()
+    assert abs(kept.mean() - 0.15) < 4 * np.sqrt(0.15 * 0.85 / len(kept))
+
+
 def test_every_candidate_is_drawn_equally_often(rng):
     tokens = make_rows(rng, batch=6000)
     got = mask(tokens)

@@ -143,3 +143,14 @@ def test_what_is_no_workdir_is_refused(tmp_path):
     (make_run(tmp_path / "run") / "rows.json").write_text("{")
     with pytest.raises(UserError, match="damaged"):
         read_runs([tmp_path / "run"])
+
+
+def test_an_imported_model_is_called_that_and_no_run(tmp_path):
+    trained, imported = make_run(tmp_path / "a"), make_run(tmp_path / "b", finished=False)
+    (imported / "rows.json").unlink()
+    (imported / "metrics.jsonl").unlink()
+    origin = {"model_type": "bert", "source": "hub", "tokenizer_sha256": "0", "length": 64}
+    (imported / "imported.json").write_text(json.dumps(origin))
+    table = training_table(read_runs([trained, imported]))
+    assert table.rows[1][COLUMNS.index("steps")] == "imported bert"
+    assert "validated on different rows" not in table.caption

@@ -136,6 +136,10 @@ def test_the_architecture_is_the_configs(folders):
         ("bert", dict(model_type="gpt2"), "model_type 'gpt2' is none of bert, roberta, electra, convbert, conv_bert"),
         ("bert", dict(hidden_act="gelu_new"), "hidden_act='gelu_new' cannot be held here, only 'gelu' can"),
         ("bert", dict(position_embedding_type="relative_key"), "position_embedding_type='relative_key' cannot be"),
+        ("bert", dict(model_type=["bert"]), r"model_type \['bert'\] is none of"),
+        ("bert", dict(vocab_size=2**30, hidden_size=2**20), r"has the shape \[97, 24\].* must have \[1073741824, 10"),
+        ("bert", dict(vocab_size=2**31), r"model.vocab_size=2147483648 must be below 2\^31"),
+        ("bert", dict(tie_word_embeddings=False), r"lacks cls\.predictions\.decoder\.weight, which with tie_word"),
         ("bert", dict(is_decoder=True), "is_decoder=True cannot be held"),
         ("bert", dict(hidden_size=...), "does not say hidden_size"),
         ("bert", dict(num_attention_heads=5), "cannot be meant: model.width=24 is not divisible by model.heads=5"),
@@ -194,6 +198,21 @@ def test_quantised_weights_are_refused(bert):
     edit_tensors(bert, lambda tensors: tensors.update({QUERY: tensors[QUERY].astype(np.int8)}))
     with pytest.raises(UserError, match=r"query\.weight holds int8, not floating-point"):
         read_model(bert)
+
+
+@pytest.mark.parametrize("number", [np.nan, 1e300])
+def test_numbers_that_are_not_finite_are_refused(bert, number):
+    spoilt = lambda tensors: tensors.update({QUERY: np.full((24, 24), number)})  # noqa: E731
+    edit_tensors(bert, spoilt)
+    with pytest.raises(UserError, match=r"query\.weight holds numbers that are not finite in 32 bits"):
+        read_model(bert)
+
+
+def test_a_vocabulary_with_a_piece_twice_is_refused(complete, tmp_path):
+    vocabulary = complete / "vocab.txt"
+    vocabulary.write_text(vocabulary.read_text("utf-8") + "[PAD]\n", "utf-8")
+    with pytest.raises(UserError, match=r"vocab\.txt holds a piece twice"):
+        import_hf(complete, tmp_path / "run")
 
 
 def test_a_robertas_padding_must_be_its_tokenizers(folders, tmp_path):
@@ -284,7 +303,10 @@ def test_an_interrupted_import_leaves_nothing_and_can_be_repeated(complete, tmp_
         import_hf(complete, tmp_path / "run")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hf"]
     (tmp_path / ".run.part").mkdir()
-    (tmp_path / ".run.part" / "left.json").write_text("by a process that was killed")
+    (tmp_path / ".run.part" / "left.json").write_text("a user's own")
+    with pytest.raises(UsageError, match=r"\.run\.part is in the way"):
+        import_hf(complete, tmp_path / "run")
+    (tmp_path / ".run.part" / ".lock").write_text("")  # so it is what a process left that was killed
     import_hf(complete, tmp_path / "run")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hf", "run"]
     names = {path.name for path in (tmp_path / "run").iterdir()}

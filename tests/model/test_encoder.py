@@ -1,9 +1,12 @@
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen as nn
 
+from posenc_jax.config import CompatibilityConfig
 from posenc_jax.errors import UsageError
 from posenc_jax.model.encoder import Encoder
 from tests.oracle import encode_row
@@ -63,3 +66,30 @@ def test_dropout_is_off_without_train_and_random_with_it(rng):
     ]
     np.testing.assert_array_equal(runs[0], runs[1])
     assert not np.allclose(runs[0], runs[2])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (dict(vocab_size=None), "model.vocab_size is not set"),
+        (dict(dtype="float64"), "needs JAX_ENABLE_X64=1"),
+        (dict(width=31), "model.width=31 is not divisible by model.heads=3"),
+        (dict(compatibility=CompatibilityConfig(name="pair")), "model.compatibility.name='pair' is not one of"),
+    ],
+)
+def test_a_config_made_by_hand_is_checked_where_it_is_built(changes, words, rng):
+    encoder = Encoder(dataclasses.replace(small_model("bert_a"), **changes))
+    with pytest.raises(UsageError, match=words):
+        jax.eval_shape(encoder.init, jax.random.key(0), *rows(rng))
+
+
+def test_where_convolutions_leak_padding_may_have_any_position(rng):
+    """Its values reach real words, so a relative term must read the positions it has, whatever is promised."""
+    encoder = Encoder(small_model("deberta", "dot_product", "leaking"))
+    tokens, segments = rows(rng)
+    segments, position = np.array(segments), np.tile(np.arange(23), (3, 1))
+    segments[:, :4], position[:, :4], position[:, 4:] = 0, 0, np.arange(19)
+    params = random_params(encoder, tokens, segments, position)
+    got = apply(encoder, params, tokens, segments, position, contiguous=True)
+    want = encode_row(float64(params), encoder.config, np.asarray(tokens[0]), segments[0], position[0])
+    np.testing.assert_allclose(got[0, 4:], want[4:], atol=1e-5)
