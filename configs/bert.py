@@ -19,7 +19,7 @@ Expect    base, after 1M steps: GLUE dev average 82.96 (bert_a), 83.66 (bert_r) 
 
 from ml_collections import ConfigDict
 
-from posenc_jax.config import parse_arg
+from posenc_jax.config_files import parse_arg
 
 VARIANTS = {
     "bert_a": dict(positions=dict(scheme="learned")),

@@ -2,25 +2,31 @@
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+from posenc_jax.config import Config, ModelConfig
 from posenc_jax.durations import split_duration
 from posenc_jax.errors import UsageError
-from posenc_jax.typed import flatten
-
-if TYPE_CHECKING:
-    from posenc_jax.config import Config, ModelConfig
+from posenc_jax.typed import build, flatten
 
 MOST_DISTANCE = 2**20
 """Beyond any row; a table of that many distances is still made in no time."""
 
 
-def check(config: "Config") -> None:
+def config_from_dict(settings: Mapping[str, Any]) -> Config:
+    """Typed and checked `Config` from nested dicts, such as a workdir's `config.json`. Raises `UsageError`."""
+    config = build(Config, settings)
+    check(config)
+    return config
+
+
+def check(config: Config) -> None:
     """Raises `UsageError` where a value is out of its range, or two do not fit together."""
     model, train = config.model, config.train
     for key, value in flatten(dataclasses.asdict(config)).items():
         _check_range(key, value)
-    check_model(model)
+    _check_model(model)
     if config.mlm.random_share + config.mlm.kept_share > 1:
         raise UsageError(
             f"mlm.random_share={config.mlm.random_share} and mlm.kept_share={config.mlm.kept_share} are more than all "
@@ -35,7 +41,7 @@ def check(config: "Config") -> None:
     split_duration(config.optimizer.warmup, "optimizer.warmup")
 
 
-def check_model(model: "ModelConfig") -> None:
+def _check_model(model: ModelConfig) -> None:
     """Raises `UsageError` where the sizes of a model do not fit each other."""
     positions, convolution, groups = model.positions, model.convolution, model.feed_forward_groups
     if model.width % model.heads:
@@ -76,7 +82,7 @@ def check_model(model: "ModelConfig") -> None:
     _check_idle(model)
 
 
-def _check_idle(model: "ModelConfig") -> None:
+def _check_idle(model: ModelConfig) -> None:
     """Refuses settings that nothing would read: a comparison whose arms are the same is worse than an error."""
     compatibility = model.compatibility
     idle: dict[str, str] = {}
@@ -89,7 +95,7 @@ def _check_idle(model: "ModelConfig") -> None:
             idle[f"convolution.{field.name}"] = "model.mixer=mixed"
     elif model.convolution.kind == "none":
         idle["convolution.width"] = idle["convolution.mask"] = "a convolution, model.convolution.kind,"
-    now, default = flatten(dataclasses.asdict(model)), flatten(dataclasses.asdict(type(model)()))
+    now, default = flatten(dataclasses.asdict(model)), flatten(dataclasses.asdict(ModelConfig()))
     for key, reader in idle.items():
         if now[key] != default[key]:
             raise UsageError(f"model.{key}={now[key]!r} would change nothing; only {reader} reads it")

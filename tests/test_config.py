@@ -2,15 +2,8 @@ import dataclasses
 
 import pytest
 
-from posenc_jax.config import (
-    Config,
-    PositionConfig,
-    config_diff,
-    describe,
-    load_config,
-    parse_arg,
-    shipped_variants,
-)
+from posenc_jax.config import Config, PositionConfig, config_diff, describe
+from posenc_jax.config_files import load_config, parse_arg, shipped_variants
 from posenc_jax.durations import to_steps
 from posenc_jax.errors import UsageError
 

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax.config import CompatibilityConfig, load_config
+from posenc_jax.config import CompatibilityConfig
+from posenc_jax.config_files import load_config
 from posenc_jax.model.encoder import Encoder
 from posenc_jax.positions import PARTS, Places
 from tests.variants import apply, random_params

@@ -12,7 +12,9 @@ import jax
 import pytest
 from flax import linen as nn
 
-from posenc_jax.config import Config, MeshConfig, config_from_dict, config_to_dict, load_config, shipped_variants
+from posenc_jax.checks import config_from_dict
+from posenc_jax.config import Config, MeshConfig, config_to_dict
+from posenc_jax.config_files import load_config, shipped_variants
 from posenc_jax.objectives.mlm import Mlm
 from posenc_jax.parallel.mesh import make_mesh, param_shardings
 from posenc_jax.training.state import count_parameters

@@ -4,7 +4,7 @@ import argparse
 import signal
 import sys
 
-from posenc_jax.config import load_config
+from posenc_jax.config_files import load_config
 from posenc_jax.errors import DONE, PREEMPTED, UsageError
 
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from posenc_jax.config import MlmConfig, ModelConfig, load_config
+from posenc_jax.config import MlmConfig, ModelConfig
+from posenc_jax.config_files import load_config
 from posenc_jax.errors import UserError
 from posenc_jax.evaluation.benchmark import OURS, ratio_table
 from posenc_jax.evaluation.tables import Table

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from posenc_jax.config import load_config
+from posenc_jax.config_files import load_config
 from posenc_jax.data.prepare import prepare
 from posenc_jax.data.probes import write_probes
 from posenc_jax.data.progress import show_progress

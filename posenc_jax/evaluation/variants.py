@@ -4,8 +4,9 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from posenc_jax.config import CompatibilityConfig, ConvolutionConfig, ModelConfig, PositionConfig, describe, load_config
-from posenc_jax.config import shipped_variants as _shipped
+from posenc_jax.config import CompatibilityConfig, ConvolutionConfig, ModelConfig, PositionConfig, describe
+from posenc_jax.config_files import load_config
+from posenc_jax.config_files import shipped_variants as _shipped
 from posenc_jax.evaluation.tables import Table
 from posenc_jax.model.cost import encoder_flops, encoder_parameters
 from posenc_jax.positions import PARTS, is_relative, part_names

@@ -3,14 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from posenc_jax.config import (
-    Config,
-    ConvolutionConfig,
-    ModelConfig,
-    PositionConfig,
-    config_from_dict,
-    config_to_dict,
-)
+from posenc_jax.checks import config_from_dict
+from posenc_jax.config import Config, ConvolutionConfig, ModelConfig, PositionConfig, config_to_dict
 from posenc_jax.errors import UsageError, UserError
 from posenc_jax.interop.names import FAMILIES, Family
 from posenc_jax.interop.plain import is_plain

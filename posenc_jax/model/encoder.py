@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from posenc_jax.config import Config, ModelConfig, config_from_dict, config_to_dict
+from posenc_jax.checks import config_from_dict
+from posenc_jax.config import Config, ModelConfig, config_to_dict
 from posenc_jax.errors import UsageError
 from posenc_jax.layers import Dropout, Norm, Projection, weights
 from posenc_jax.model.attention import Attention, Context

@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 from typing import IO, Any
 
-from posenc_jax.config import Config, config_diff, config_from_dict, config_to_dict
+from posenc_jax.checks import config_from_dict
+from posenc_jax.config import Config, config_diff, config_to_dict
 from posenc_jax.data.rows import INFO_FILE, SPLITS, TOKENIZER_FILE, RowsInfo, write_whole
 from posenc_jax.errors import UsageError, UserError
 from posenc_jax.typed import flatten

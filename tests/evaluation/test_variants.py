@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from posenc_jax.config import shipped_variants
+from posenc_jax.config_files import shipped_variants
 from posenc_jax.evaluation.variants import COMPATIBILITY_SOURCES, CONVOLUTION_SOURCES, tables
 from posenc_jax.positions import PARTS
 

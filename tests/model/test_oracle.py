@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax.config import Config, config_from_dict, config_to_dict
+from posenc_jax.checks import config_from_dict
+from posenc_jax.config import Config, config_to_dict
 from posenc_jax.model.encoder import Encoder
 from posenc_jax.positions import check_scheme
 from tests.oracle import encode_row
