@@ -30,7 +30,7 @@ SCHEMES = {
     "ddrp_values": dict(scheme="ddrp", on_values=True),
     "ddrp_shared": dict(scheme="ddrp", on_values=True, shared_over_layers=True),
     "ddrp_distance": dict(scheme="ddrp", ddrp_form="distance"),
-    "ddrp_direction": dict(scheme="ddrp", ddrp_form="direction"),
+    "ddrp_direction": dict(scheme="ddrp", ddrp_form="direction", clip=128),  # not read: one vector for all distances
     "ddrp_sum": dict(scheme="ddrp", ddrp_form="sum"),
     "deberta": dict(scheme="deberta"),
     "deberta_as_written": dict(scheme="deberta", position_to_content="as_written"),
