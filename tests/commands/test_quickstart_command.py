@@ -29,7 +29,11 @@ def test_a_signal_asks_a_pre_training_to_save_and_ends_any_other_act(number, mon
         seen.append("never")
 
     monkeypatch.setattr(module, "quickstart", acts)
-    assert command.main([]) == 75
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    try:
+        assert command.main([]) == 75
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert seen == [False, True] and "run the same line again" in capsys.readouterr().out
 
 
