@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from posenc_jax.config import CompatibilityConfig, ConvolutionConfig, ModelConfig, PositionConfig, describe
-from posenc_jax.config_files import load_config
-from posenc_jax.config_files import shipped_variants as _shipped
+from posenc_jax.config_files import load_config, shipped_variants
 from posenc_jax.evaluation.tables import Table
 from posenc_jax.model.cost import encoder_flops, encoder_parameters
 from posenc_jax.positions import PARTS, is_relative, part_names
@@ -31,7 +30,7 @@ CONVOLUTION_SOURCES = {
 
 def tables() -> list[Table]:
     """Position schemes, compatibilities, and mixers with feed-forwards: each a table of its own."""
-    models = {spec: load_config(spec).model for spec in _shipped()}
+    models = {spec: load_config(spec).model for spec in shipped_variants()}
     models["configs/convbert.py:convbert,medium_small"] = load_config("configs/convbert.py:convbert,medium_small").model
     return [_positions(models), _compatibilities(models), _mixers(models)]
 
@@ -97,8 +96,8 @@ def _used(models: dict[str, ModelConfig], has: Callable[[ModelConfig], bool]) ->
 
 
 def _short(specs: Iterable[str]) -> str:
-    """ "configs/tupe.py:bert_a", "configs/tupe.py:tupe_a" -> "tupe.py:bert_a,tupe_a"; a file's variants beyond three
-    are counted."""
+    """The specs "configs/tupe.py:bert_a" and "configs/tupe.py:tupe_a" as "tupe.py:bert_a|tupe_a"; more than three of a
+    file are counted."""
     files: dict[str, list[str]] = {}
     for spec in specs:
         file, _, variant = spec.removeprefix("configs/").partition(":")
