@@ -15,6 +15,10 @@ from posenc_jax.model.feed_forward import FeedForward
 from posenc_jax.positions import Places, Scheme, check_scheme
 
 
+STATES = "states"
+"""Collection in which the encoder leaves the vectors after each layer, when a caller makes it mutable."""
+
+
 class Layer(nn.Module):
     """Mixer and feed-forward, each with a residual sum and a LayerNorm after it ("post") or before ("pre")."""
 
@@ -35,6 +39,7 @@ class Layer(nn.Module):
         else:
             x_BxLxD = x_BxLxD + drop(attention(attention_norm(x_BxLxD), context, self.train), self.train)
             x_BxLxD = x_BxLxD + drop(feed_forward(feed_forward_norm(x_BxLxD)), self.train)
+        self.sow(STATES, "layer", x_BxLxD)
         return x_BxLxD, None
 
 
@@ -94,9 +99,21 @@ class Encoder(nn.Module):
         if x_BxLxE.shape[-1] != config.width:
             x_BxLxD = self.widen(x_BxLxD)
 
+        self.sow(STATES, "input", x_BxLxD)
         context = Context(segments_BxL, places, self.positions.shared_bias(places), self.positions.shared_tables())
         x_BxLxD, _ = _stack(config)(config, train, name="layers")(x_BxLxD, context)
         return self.final_norm(x_BxLxD) if config.norm == "pre" else x_BxLxD
+
+
+def all_states(config: ModelConfig, params: Any, *batch: jax.Array | None, **options: Any) -> jax.Array:
+    """Arguments as of `Encoder` -> [layers + 1, B, L, D]: the input of the first layer, and what each layer puts out.
+
+    With LayerNorm before the blocks ("pre") these are the sums that run through the layers; the norm at the very end
+    is in `Encoder`'s own output alone.
+    """
+    _, states = Encoder(config).apply({"params": params}, *batch, **options, mutable=STATES)
+    kept = states[STATES]
+    return jnp.concatenate([kept["input"][0][None], kept["layers"]["layer"][0]])
 
 
 def check_encoder(config: ModelConfig, length: int) -> None:
@@ -115,7 +132,7 @@ def _stack(config: ModelConfig) -> type[nn.Module]:
     layer = nn.remat(Layer, prevent_cse=False) if config.remat else Layer
     return nn.scan(
         layer,
-        variable_axes={"params": 0},
+        variable_axes={"params": 0, STATES: 0},
         split_rngs={"params": True, "dropout": True},
         in_axes=nn.broadcast,
         length=config.layers,
