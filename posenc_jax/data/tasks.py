@@ -167,7 +167,7 @@ def load_split(directory: str | Path, task: TaskSpec, split: str) -> Examples:
             undecided += 1
             continue
         if labelled:
-            labels.append(_label(f"{path} line {number}", row[-1], task))
+            labels.append(parse_label(f"{path} line {number}", row[-1], task))
         index.append(str(number - first - 1) if ids is None else fields[ids])
         if split in task.test_splits and index[-1] != str(number - first - 1):
             raise UserError(
@@ -287,7 +287,8 @@ def _fields(
     return row
 
 
-def _label(where: str, value: str, task: TaskSpec) -> float:
+def parse_label(where: str, value: str, task: TaskSpec) -> float:
+    """Class or score of a label as a file writes it. Raises `UserError` that begins with `where`."""
     if task.kind == "classification":
         if value not in task.labels:
             raise UserError(f"{where} has the label {value!r}; {task.name} knows {', '.join(map(repr, task.labels))}")
