@@ -6,7 +6,7 @@ Matthews, F1 and Pearson of parts do not average to those of the whole.
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -39,6 +39,9 @@ def _spearman(labels_N: np.ndarray, predictions_N: np.ndarray) -> float:
     return spearmanr(labels_N, predictions_N).statistic
 
 
+PERMUTED = 0.2
+"""Share more that would be right with other names for the classes, from which on the names are in doubt."""
+
 METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "accuracy": _accuracy,
     "f1": _f1,
@@ -58,6 +61,8 @@ def score(metric: str, labels_N: np.ndarray, predictions_N: np.ndarray) -> tuple
     predictions_N = np.asarray(predictions_N, np.float64)
     if labels_N.shape != predictions_N.shape or not labels_N.size:
         raise ValueError(f"{labels_N.shape} labels and {predictions_N.shape} predictions do not make a {metric}")
+    if metric == "f1" and not np.isin(labels_N, (0, 1)).all():
+        raise ValueError("f1 is of two classes, 0 and 1; the labels have others")
     why = _no_value(metric, labels_N, predictions_N)
     if why:
         return 0.0, f"{metric} is set to 0: {why}"
@@ -74,6 +79,39 @@ def majority(metric: str, train_labels_N: np.ndarray, labels_N: np.ndarray) -> f
         return 0.0
     classes, counts = np.unique(train_labels_N, return_counts=True)
     return score(metric, labels_N, np.full_like(labels_N, classes[counts.argmax()]))[0]
+
+
+def oddities(labels_N: np.ndarray, predictions_N: np.ndarray, names: Sequence[str]) -> list[str]:
+    """Sentences about classes that never occur, or whose names look exchanged; `names[i]` is that of class i.
+
+    Sources of a task differ in the order of its labels, and a model scored with another order than it learnt does not
+    fail: it scores some points too few, or below chance. So the classes are also matched one to one as suits the
+    predictions best, and a gain of `PERMUTED` or more is told. (WNLI's dev set, which has train's texts with the
+    labels turned, may be told of too.)
+    """
+    known_N = np.isfinite(predictions_N)
+    truth_N, guess_N = np.asarray(labels_N)[known_N].astype(int), np.asarray(predictions_N)[known_N].astype(int)
+    if not len(truth_N):
+        return []
+    said = []
+    guessed = np.unique(guess_N)
+    if len(guessed) == 1:
+        said.append(f"every prediction is {names[guessed[0]]!r}")
+    elif absent := [name for i, name in enumerate(names) if i not in guessed]:
+        said.append(f"never predicted: {', '.join(map(repr, absent))}")
+    if absent := [name for i, name in enumerate(names) if i not in truth_N]:
+        said.append(f"no example is labelled {', '.join(map(repr, absent))}")
+    if len(guessed) > 1:
+        from scipy.optimize import linear_sum_assignment
+
+        counts_CxC = np.zeros((len(names), len(names)))
+        np.add.at(counts_CxC, (guess_N, truth_N), 1)
+        match_C = linear_sum_assignment(counts_CxC, maximize=True)[1]
+        now, best = np.trace(counts_CxC) / len(truth_N), counts_CxC[np.arange(len(names)), match_C].sum() / len(truth_N)
+        if best - now >= PERMUTED:
+            other = ", ".join(f"{names[i]!r} for {names[k]!r}" for i, k in enumerate(match_C) if i != k)
+            said.append(f"labels look permuted: {now:.1%} right, but {best:.1%} if predictions said {other}")
+    return said
 
 
 def _no_value(metric: str, labels_N: np.ndarray, predictions_N: np.ndarray) -> str | None:
