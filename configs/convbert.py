@@ -3,8 +3,9 @@ heads give way to convolutions whose window each word makes from the span around
 
     python -m posenc_jax pretrain --config configs/convbert.py:convbert,small --data ROWS --workdir RUN
 
-What is trained here is the encoder on masked words; replaced-token detection is the paper's own objective. No value
-comes from padding (model.convolution.mask); the published code lets padding leak, and is matched with mask=False.
+Trained by replaced-token detection with ELECTRA's recipe; the generator is of the same kind (`--config.objective=mlm`
+trains on masked words alone). No value comes from padding (model.convolution.mask); the published code lets padding
+leak, and is matched with mask=False.
 
 Variants  convbert        span-based dynamic convolution beside attention, as in the official code
           dynamic         the window from the word alone
@@ -15,7 +16,7 @@ Variants  convbert        span-based dynamic convolution beside attention, as in
 Sizes     tiny (minutes on a laptop), small (12 x 256), medium_small (12 x 384, grouped feed-forward), base (12 x 768),
           large (24 x 1024, ours: not in the paper); others: length=N, seed=N
 
-Expect    GLUE test of eight, after 1M steps with replaced-token detection: 78.9 (small), 79.7 (medium_small), 84.9
+Expect    GLUE test of eight, after 1M steps: 78.9 (small), 79.7 (medium_small), 84.9
           (base) by the paper; not re-run here.
 """
 
@@ -33,10 +34,11 @@ VARIANTS = {
 }
 
 
-def _size(model: dict, learning_rate: float, batch_size: int) -> dict:
+def _size(model: dict, learning_rate: float, batch_size: int, generator_size: float = 0.25) -> dict:
     """1M steps at length 128, for all sizes (convbert_and_electra.md 4)."""
     optimizer = dict(learning_rate=learning_rate, warmup="10000 steps")
-    return dict(model=model, optimizer=optimizer, train=dict(steps=1_000_000, batch_size=batch_size))
+    train = dict(steps=1_000_000, batch_size=batch_size)
+    return dict(model=model, optimizer=optimizer, train=train, rtd=dict(generator_size=generator_size))
 
 
 SIZES = {
@@ -46,7 +48,7 @@ SIZES = {
         5e-4,
         128,
     ),
-    "base": _size(bert.BASE["model"], 2e-4, 256),
+    "base": _size(bert.BASE["model"], 2e-4, 256, 1 / 3),
     "large": _size(bert.LARGE["model"], 2e-4, 256),
     "tiny": bert.TINY,
 }
@@ -55,4 +57,5 @@ SIZES = {
 def get_config(arg: str = "") -> ConfigDict:
     """The settings of "VARIANT,SIZE,name=value"."""
     model = dict(**electra.MODEL, positions=dict(scheme="learned"))
-    return bert.recipe(arg, VARIANTS, SIZES, model=model, mlm=electra.MLM, optimizer=electra.OPTIMIZER)
+    paper = dict(mlm=electra.MLM, rtd=electra.RTD, optimizer=electra.OPTIMIZER)
+    return bert.recipe(arg, VARIANTS, SIZES, objective="rtd", model=model, **paper)

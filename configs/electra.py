@@ -1,15 +1,17 @@
-"""ELECTRA's encoder and recipe (Clark, Luong, Le, Manning; ICLR 2020), trained on masked words.
+"""ELECTRA (Clark, Luong, Le, Manning; ICLR 2020): replaced-token detection.
 
     python -m posenc_jax pretrain --config configs/electra.py:electra,small --data ROWS --workdir RUN
 
-What is trained here is the full-size encoder on masked words, the official code's `electra_objective=False`, with its
-masks (85 % become [MASK], 15 % stay); replaced-token detection is the paper's own objective.
+A generator, a quarter or a third as wide, fills in masked words (85 % become [MASK], 15 % stay), and the encoder finds
+which words are not the original ones. Both share the tables of the embeddings. `--config.objective=mlm` trains the
+full-size encoder on the masked words alone, the official code's `electra_objective=False`.
 
 Variants  electra       learned positions
-          electra_tupe  TUPE-R in its place (Ke et al. 2021, appendix C; what the networks share is open there)
+          electra_tupe  TUPE-R in its place, in both networks (Ke et al. 2021, appendix C; what they share of it is open
+                        there: here the words alone, each network has position tables of its own)
 Sizes     tiny (minutes on a laptop), small (12 x 256), base (12 x 768), large (24 x 1024); others: length=N, seed=N
 
-Expect    base, with replaced-token detection: GLUE dev average 85.38 (electra), 86.07 (electra_tupe) in TUPE's
+Expect    base: GLUE dev average 85.38 (electra), 86.07 (electra_tupe) in TUPE's
           Table 4, base; not re-run here.
 """
 
@@ -32,6 +34,7 @@ SIZES = {
         **bert.BASE,
         optimizer=dict(learning_rate=2e-4, warmup="10000 steps"),
         train=dict(steps=766_000, batch_size=256),
+        rtd=dict(generator_size=1 / 3),
     ),
     "large": dict(
         **bert.LARGE,
@@ -43,10 +46,11 @@ SIZES = {
 }
 
 MODEL = dict(norm_eps=1e-12, token_types=2, init="truncated_normal")
+RTD = dict(generator_size=0.25, generator_weight=1.0, discriminator_weight=50.0)
 MLM = dict(random_share=0.0, kept_share=0.15)
 OPTIMIZER = dict(schedule="linear_product", bias_correction=False, decay_norms_and_biases=False)
 
 
 def get_config(arg: str = "") -> ConfigDict:
     """The settings of "VARIANT,SIZE,name=value"."""
-    return bert.recipe(arg, VARIANTS, SIZES, model=MODEL, mlm=MLM, optimizer=OPTIMIZER)
+    return bert.recipe(arg, VARIANTS, SIZES, objective="rtd", model=MODEL, mlm=MLM, rtd=RTD, optimizer=OPTIMIZER)

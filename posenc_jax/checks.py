@@ -32,6 +32,7 @@ def check(config: Config) -> None:
             f"mlm.random_share={config.mlm.random_share} and mlm.kept_share={config.mlm.kept_share} are more than all "
             "of the predicted words"
         )
+    _check_objective(config)
     if train.batch_size % train.accumulate:
         raise UsageError(f"train.batch_size={train.batch_size} is not divisible by train.accumulate={train.accumulate}")
     if config.data.length is not None and config.data.length < 8:
@@ -39,6 +40,35 @@ def check(config: Config) -> None:
     for name in ("steps", "log_every", "eval_every", "checkpoint_every"):
         split_duration(getattr(train, name), f"train.{name}")
     split_duration(config.optimizer.warmup, "optimizer.warmup")
+
+
+def _check_objective(config: Config) -> None:
+    """Raises `UsageError` where masks, objective and model do not fit, or a setting would not be read."""
+    mlm, rtd, extra, model = config.mlm, config.rtd, config.differentiation, config.model
+    if mlm.with_replacement and (mlm.unit != "token" or mlm.random_share or mlm.mask_special):
+        raise UsageError(
+            "mlm.with_replacement=True is ELECTRA's drawing, which knows no random words, no special tokens and no whole "
+            f"words; set mlm.random_share=0 (it is {mlm.random_share}), mlm.mask_special=False and mlm.unit='token'"
+        )
+    if mlm.span_words < 1:
+        raise UsageError(f"mlm.span_words={mlm.span_words} must be at least 1")
+    if extra.head_weight and model.attention_heads < 2:
+        raise UsageError(
+            f"differentiation.head_weight={extra.head_weight} compares attention heads, and this model has one; set "
+            "it to 0 or raise model.heads"
+        )
+    idle = {}
+    if mlm.unit != "span":
+        idle["mlm.span_words"] = "mlm.unit='span'"
+    if config.objective != "rtd":
+        idle |= {f"rtd.{field.name}": "objective='rtd'" for field in dataclasses.fields(rtd)}
+    elif rtd.generator != "own":
+        names = ("generator_size", "generator_layers", "generator_scheme", "share_embeddings")
+        idle |= {f"rtd.{name}": "rtd.generator='own'" for name in names}
+    for part in ("token", "head"):
+        if not getattr(extra, f"{part}_weight"):
+            idle[f"differentiation.{part}_form"] = f"differentiation.{part}_weight above 0"
+    _refuse_idle(config, Config(), idle)
 
 
 def _check_model(model: ModelConfig) -> None:
@@ -95,10 +125,15 @@ def _check_idle(model: ModelConfig) -> None:
             idle[f"convolution.{field.name}"] = "model.mixer=mixed"
     elif model.convolution.kind == "none":
         idle["convolution.width"] = idle["convolution.mask"] = "a convolution, model.convolution.kind,"
-    now, default = flatten(dataclasses.asdict(model)), flatten(dataclasses.asdict(ModelConfig()))
+    _refuse_idle(model, ModelConfig(), idle, "model.")
+
+
+def _refuse_idle(settings: Any, defaults: Any, idle: Mapping[str, str], prefix: str = "") -> None:
+    """Raises `UsageError` for a key of `idle` (key -> who would read it) that is not at its default."""
+    now, default = flatten(dataclasses.asdict(settings)), flatten(dataclasses.asdict(defaults))
     for key, reader in idle.items():
         if now[key] != default[key]:
-            raise UsageError(f"model.{key}={now[key]!r} would change nothing; only {reader} reads it")
+            raise UsageError(f"{prefix}{key}={now[key]!r} would change nothing; only {reader} reads it")
 
 
 _AT_LEAST_ONE = {
@@ -115,10 +150,14 @@ _SHARES = {
     "optimizer.b1",
     "optimizer.b2",
 }
-_AT_LEAST_ZERO = {"model.token_types", "model.positions.offset"}
+_AT_LEAST_ZERO = {
+    "model.token_types", "model.positions.offset", "optimizer.weight_decay", "rtd.generator_weight",
+    "rtd.discriminator_weight", "differentiation.token_weight", "differentiation.head_weight",
+}  # fmt: skip
 _POSITIVE = {
     "model.positions.rope_base", "model.positions.sinusoid_amplitude", "model.norm_eps", "model.init_std",
-    "optimizer.learning_rate", "optimizer.eps", "optimizer.clip_norm",
+    "optimizer.learning_rate", "optimizer.eps", "optimizer.clip_norm", "rtd.generator_size", "rtd.generator_layers",
+    "mlm.span_words",
 }  # fmt: skip
 
 
@@ -129,7 +168,7 @@ def _check_range(key: str, value: Any) -> None:
         raise UsageError(f"{key}={value} must be below 2^31")
     if key in _AT_LEAST_ONE and value < 1:
         raise UsageError(f"{key}={value} must be at least 1")
-    if key in _AT_LEAST_ZERO and value < 0:
+    if key in _AT_LEAST_ZERO and not 0 <= value < math.inf:
         raise UsageError(f"{key}={value} must be at least 0")
     if key in _SHARES and not 0 <= value < 1:
         raise UsageError(f"{key}={value} must be at least 0 and below 1")
@@ -137,8 +176,6 @@ def _check_range(key: str, value: Any) -> None:
         raise UsageError(f"{key}={value} must be above 0")
     if key == "mlm.rate" and not 0 < value < 1:
         raise UsageError(f"mlm.rate={value} must lie between 0 and 1; BERT uses 0.15")
-    if key == "optimizer.weight_decay" and not 0 <= value < math.inf:
-        raise UsageError(f"optimizer.weight_decay={value} must be at least 0")
     if key == "mesh.data" and value != -1 and value < 1:
         raise UsageError(f"mesh.data={value} must be at least 1, or -1 for all devices that are left")
     if key == "train.seed" and not 0 <= value < 2**32:

@@ -135,6 +135,45 @@ class MlmConfig:
     """... and the share that stays as it is (BERT 0.1, ELECTRA 0.15); the others become [MASK]."""
     mask_special: bool = False
     """Also predict [CLS] and [SEP], as the TUPE code does. Padding is never predicted."""
+    unit: Literal["token", "word", "span"] = "token"
+    """What is drawn: a piece of a word, all pieces of a word, or words in a row."""
+    span_words: float = 3.8
+    """span: mean number of words; how many is geometric."""
+    with_replacement: bool = False
+    """Draw as ELECTRA's code does: a place may be drawn several times, and then counts as often."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RtdConfig:
+    """Replaced-token detection: a generator fills in the masked words, and the model finds which are not the
+    original ones (ELECTRA, Clark et al. 2020)."""
+
+    generator: Literal["own", "discriminator", "uniform"] = "own"
+    """A network of its own, the discriminator itself but for the heads, or none: every word is equally likely."""
+    generator_size: float = 0.25
+    """own: width, heads and feed-forward of the generator, as a share of the discriminator's ..."""
+    generator_layers: float = 1.0
+    """... and its layers."""
+    generator_scheme: str | None = None
+    """own: position scheme of the generator, with all its knobs at their defaults; None is the discriminator's own."""
+    share_embeddings: bool = True
+    """own: both read the same tables of words, types and learned positions, and the LayerNorm after them."""
+    generator_weight: float = 1.0
+    discriminator_weight: float = 50.0
+
+
+@dataclasses.dataclass(frozen=True)
+class DifferentiationConfig:
+    """Penalties on what is alike, added to the loss (MTH-style, after Zhang et al. 2023; all but the idea is our
+    choice). With replaced-token detection they are the discriminator's."""
+
+    token_weight: float = 0.0
+    """Factor of the mean cosine between the last vectors of different words of a text (TCD)."""
+    token_form: Literal["plain", "squared", "centred"] = "plain"
+    """The cosine as it is, its square, or that of vectors without the text's mean."""
+    head_weight: float = 0.0
+    """Factor of the mean cosine between the attention weights of different heads (HCD)."""
+    head_form: Literal["plain", "squared", "centred"] = "plain"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,8 +230,13 @@ class MeshConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
+    objective: Literal["mlm", "rtd"] = "mlm"
+    """Masked words, or replaced-token detection on top of them."""
     model: ModelConfig = ModelConfig()
+    """The encoder; with replaced-token detection the discriminator."""
     mlm: MlmConfig = MlmConfig()
+    rtd: RtdConfig = RtdConfig()
+    differentiation: DifferentiationConfig = DifferentiationConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     data: DataConfig = DataConfig()
     train: TrainConfig = TrainConfig()
@@ -220,8 +264,25 @@ def config_diff(old: Config, new: Config) -> list[str]:
     ]
 
 
-def describe(model: ModelConfig) -> str:
-    """The variant in words: the scheme, then all that is not as in plain BERT: "tupe+t5, untie_cls, pairwise"."""
+def describe(config: Config) -> str:
+    """What a run trains, in words: the scheme, then all that is not as in plain BERT: "tupe+t5, untie_cls, pairwise"."""
+    extra = config.differentiation
+    words = [describe_model(config.model)]
+    if config.mlm.unit != "token":
+        words.append(f"masks {config.mlm.unit}s whole")
+    if config.objective == "rtd":
+        words += ["replaced tokens", *_turned(config.rtd)]
+    for name, weight, form in (
+        ("TCD", extra.token_weight, extra.token_form),
+        ("HCD", extra.head_weight, extra.head_form),
+    ):
+        if weight:
+            words.append(f"{weight:g} {name}" + ("" if form == "plain" else f" {form}"))
+    return ", ".join(words)
+
+
+def describe_model(model: ModelConfig) -> str:
+    """The encoder of `describe`."""
     words = [model.positions.scheme, *_turned(model.positions, "scheme", "max_length")]
     if model.compatibility != CompatibilityConfig():
         words.append(model.compatibility.name)

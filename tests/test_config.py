@@ -212,7 +212,7 @@ def test_few_heads_leave_one_that_attends():
 
 
 def test_a_variant_is_described_by_what_is_not_plain_bert():
-    name = lambda spec, **changes: describe(load_config(spec, changes).model)  # noqa: E731
+    name = lambda spec, **changes: describe(load_config(spec, changes))  # noqa: E731
     assert name("configs/bert.py:bert_a,tiny") == "learned"
     assert name("configs/tupe.py:tupe_r,tiny") == "tupe+t5, untie_cls"
     assert name("configs/symmetric.py:bert_matched") == "learned, dot_product, matched_init"

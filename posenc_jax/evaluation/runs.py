@@ -55,7 +55,7 @@ class Run:
 
     @property
     def variant(self) -> str:
-        return describe(self.config.model)
+        return describe(self.config)
 
 
 def read_runs(workdirs: Sequence[str | Path]) -> list[Run]:

@@ -11,6 +11,7 @@ from posenc_jax.config import ModelConfig
 from posenc_jax.layers import Dropout, Projection
 from posenc_jax.model.compatibility import compatibility
 from posenc_jax.model.convolution import Convolution
+from posenc_jax.model.similarity import HEADS, head_cosines
 from posenc_jax.positions import Places, Scheme
 
 MASKED = -1e30
@@ -62,8 +63,12 @@ class Attention(nn.Module):
         for term_BxHxLxL in (terms_BxHxLxL, context.bias_BxHxLxL):
             logits_BxHxLxL = logits_BxHxLxL if term_BxHxLxL is None else logits_BxHxLxL + term_BxHxLxL
 
-        logits_BxHxLxL = jnp.where(context.may_meet()[:, None], logits_BxHxLxL, MASKED)
-        weights_BxHxLxL = Dropout(config.attention_dropout)(jax.nn.softmax(logits_BxHxLxL), train)
+        may_meet_BxLxL = context.may_meet()
+        weights_BxHxLxL = jax.nn.softmax(jnp.where(may_meet_BxLxL[:, None], logits_BxHxLxL, MASKED))
+        if self.is_mutable_collection(HEADS) and not self.is_initializing():
+            for name, total in head_cosines(weights_BxHxLxL, may_meet_BxLxL, context.segments_BxL).items():
+                self.sow(HEADS, name, total)
+        weights_BxHxLxL = Dropout(config.attention_dropout)(weights_BxHxLxL, train)
         heads, inward = (config.attention_heads, config.head_width), ("embed", "heads", "head_width")
         v_BxLxHxd = Projection(config, heads, inward, dtype=dtype, name="value")(x_BxLxD)
         mixed_BxLxHxd = jnp.einsum("BHQK,BKHd->BQHd", weights_BxHxLxL.astype(dtype), v_BxLxHxd)

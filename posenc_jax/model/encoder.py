@@ -12,6 +12,7 @@ from posenc_jax.errors import UsageError
 from posenc_jax.layers import Dropout, Norm, Projection, weights
 from posenc_jax.model.attention import Attention, Context
 from posenc_jax.model.feed_forward import FeedForward
+from posenc_jax.model.similarity import HEADS, WORDS, word_cosines
 from posenc_jax.positions import Places, Scheme, check_scheme
 
 
@@ -39,7 +40,8 @@ class Layer(nn.Module):
         else:
             x_BxLxD = x_BxLxD + drop(attention(attention_norm(x_BxLxD), context, self.train), self.train)
             x_BxLxD = x_BxLxD + drop(feed_forward(feed_forward_norm(x_BxLxD)), self.train)
-        self.sow(STATES, "layer", x_BxLxD)
+        if not self.is_initializing():
+            self.sow(STATES, "layer", x_BxLxD)
         return x_BxLxD, None
 
 
@@ -99,10 +101,15 @@ class Encoder(nn.Module):
         if x_BxLxE.shape[-1] != config.width:
             x_BxLxD = self.widen(x_BxLxD)
 
-        self.sow(STATES, "input", x_BxLxD)
+        if not self.is_initializing():
+            self.sow(STATES, "input", x_BxLxD)
         context = Context(segments_BxL, places, self.positions.shared_bias(places), self.positions.shared_tables())
         x_BxLxD, _ = _stack(config)(config, train, name="layers")(x_BxLxD, context)
-        return self.final_norm(x_BxLxD) if config.norm == "pre" else x_BxLxD
+        x_BxLxD = self.final_norm(x_BxLxD) if config.norm == "pre" else x_BxLxD
+        if self.is_mutable_collection(WORDS) and not self.is_initializing():
+            for name, total in word_cosines(x_BxLxD, segments_BxL).items():
+                self.sow(WORDS, name, total)
+        return x_BxLxD
 
 
 def all_states(config: ModelConfig, params: Any, *batch: jax.Array | None, **options: Any) -> jax.Array:
@@ -132,7 +139,7 @@ def _stack(config: ModelConfig) -> type[nn.Module]:
     layer = nn.remat(Layer, prevent_cse=False) if config.remat else Layer
     return nn.scan(
         layer,
-        variable_axes={"params": 0, STATES: 0},
+        variable_axes={"params": 0, STATES: 0, HEADS: 0},
         split_rngs={"params": True, "dropout": True},
         in_axes=nn.broadcast,
         length=config.layers,

@@ -67,5 +67,22 @@ class ClassificationHead(nn.Module):
         return x_BxD @ kernel + bias[None]
 
 
+class SingleHead(nn.Module):
+    """Dropout -> Linear(d, classes), float32, fresh for every task: ELECTRA's and ConvBERT's own, which transformers'
+    classes are not (convbert_and_electra.md 5, trap 27). The weights start as TensorFlow starts a layer: uniform after
+    Glorot, biases 0.
+    """
+
+    classes: int
+    config: ModelConfig
+
+    @nn.compact
+    def __call__(self, hidden_BxD: jax.Array, train: bool = False) -> jax.Array:
+        """The vector of [CLS] -> float32 logits [B, classes]."""
+        x_BxD = Dropout(self.config.dropout)(hidden_BxD.astype(jnp.float32), train)
+        glorot = nn.initializers.glorot_uniform()
+        return Projection(self.config, (self.classes,), ("embed", "classes"), init=glorot, name="output")(x_BxD)
+
+
 def _uniform(bound: float) -> nn.initializers.Initializer:
     return lambda key, shape, dtype=jnp.float32: jax.random.uniform(key, shape, dtype, -bound, bound)

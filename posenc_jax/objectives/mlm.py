@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from posenc_jax.config import MlmConfig, ModelConfig
+from posenc_jax.config import DifferentiationConfig, MlmConfig, ModelConfig
 from posenc_jax.data.masking import mask_tokens
 from posenc_jax.model.encoder import Encoder
 from posenc_jax.model.heads import MlmHead
+from posenc_jax.objectives import differentiation
 from posenc_jax.objectives.cross_entropy import cross_entropy
-from posenc_jax.training.objective import Terms
+from posenc_jax.training.objective import Mean, Terms
 
 
 class MlmNetwork(nn.Module):
@@ -44,7 +45,13 @@ class Mlm:
     mlm: MlmConfig = MlmConfig()
     words: int | None = None
     """Ids the tokenizer has, from which random words are drawn; None is all rows of the table."""
-    coefficients: Mapping[str, float] = dataclasses.field(default_factory=lambda: {"mlm": 1.0}, hash=False)
+    starts: tuple[bool, ...] | None = None
+    """Of each id, whether it begins a word; for `mlm.unit` other than "token"."""
+    differentiation: DifferentiationConfig = DifferentiationConfig()
+
+    @property
+    def coefficients(self) -> dict[str, float]:
+        return {"mlm": 1.0, **differentiation.coefficients(self.differentiation)}
 
     @property
     def network(self) -> MlmNetwork:
@@ -55,21 +62,33 @@ class Mlm:
         return self.network.init(key, {"tokens": word_1x8, "segments": word_1x8}, word_1x8)["params"]
 
     def prepare(self, batch: dict[str, jax.Array], key: jax.Array) -> dict[str, jax.Array]:
-        return {
-            **batch,
-            **mask_tokens(key, batch["tokens"], batch["row"], self.words or self.model.vocab_size, self.mlm),
-        }
+        starts_V = None if self.starts is None else jnp.array(self.starts)
+        words = self.words or self.model.vocab_size
+        return {**batch, **mask_tokens(key, batch["tokens"], batch["row"], words, self.mlm, is_start_V=starts_V)}
 
     def weights(self, examples: dict[str, jax.Array]) -> dict[str, jax.Array]:
-        return {"mlm": examples["predicted_weight"].sum()}
+        extra = differentiation.weights(self.differentiation, examples["segments"], self.model.layers)
+        return {"mlm": examples["predicted_weight"].sum(), **extra}
 
     def sums(
         self, params: Any, examples: dict[str, jax.Array], key: jax.Array, train: bool
     ) -> tuple[dict[str, jax.Array], Terms]:
-        logits_BxMxV = self.network.apply(
-            {"params": params}, examples, examples["predicted"], train, rngs={"dropout": key}
+        logits_BxMxV, left = self.network.apply(
+            {"params": params},
+            examples,
+            examples["predicted"],
+            train,
+            rngs={"dropout": key},
+            mutable=differentiation.collections(self.differentiation),
         )
-        loss_BxM, is_right_BxM = cross_entropy(logits_BxMxV, examples["target"])
-        weight_BxM = examples["predicted_weight"]
-        accuracy = ((is_right_BxM * weight_BxM).sum(), weight_BxM.sum())
-        return {"mlm": (loss_BxM * weight_BxM).sum()}, {"accuracy": accuracy}
+        total, right = masked_sums(logits_BxMxV, examples)
+        weights = self.weights(examples)
+        extra, metrics = differentiation.sums(self.differentiation, left, weights)
+        return {"mlm": total, **extra}, {"accuracy": Mean(right, weights["mlm"]), **metrics}
+
+
+def masked_sums(logits_BxMxV: jax.Array, examples: Mapping[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    """Over the predicted words: the sum of their cross-entropy in nats, and how many are guessed right."""
+    loss_BxM, is_right_BxM = cross_entropy(logits_BxMxV, examples["target"])
+    weight_BxM = examples["predicted_weight"]
+    return (loss_BxM * weight_BxM).sum(), (is_right_BxM * weight_BxM).sum()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import operator
 import statistics
 import time
 from collections.abc import Callable
@@ -12,11 +13,13 @@ import jax
 
 from posenc_jax.config import Config, describe
 from posenc_jax.data.loader import train_batches, validation_batches
-from posenc_jax.data.rows import RowsInfo, read_rows_info
+from posenc_jax.data.rows import TOKENIZER_FILE, RowsInfo, read_rows_info
+from posenc_jax.data.tokenizer import Tokenizer
 from posenc_jax.durations import to_steps
 from posenc_jax.errors import UsageError, UserError
 from posenc_jax.model.encoder import check_encoder
 from posenc_jax.objectives.mlm import Mlm
+from posenc_jax.objectives.rtd import Rtd, generator_config
 from posenc_jax.parallel.mesh import check_batch, make_mesh, put_batch
 from posenc_jax.training.checkpoint import Checkpoints
 from posenc_jax.training.loop import Every, fit
@@ -69,6 +72,8 @@ def resolve(config: Config, info: RowsInfo) -> Config:
         raise UsageError(f"model.vocab_size={config.model.vocab_size} is below the tokenizer's {info.vocab_size}")
     model = dataclasses.replace(config.model, vocab_size=config.model.vocab_size or info.vocab_size)
     check_encoder(model, info.length)
+    if config.objective == "rtd":
+        check_encoder(generator_config(model, config.rtd), info.length)
     train = config.train
     steps = functools.partial(
         to_steps,
@@ -99,9 +104,15 @@ def resolve(config: Config, info: RowsInfo) -> Config:
     )
 
 
-def make_objective(config: Config, info: RowsInfo) -> Mlm:
+def make_objective(config: Config, info: RowsInfo) -> Mlm | Rtd:
     """The objective a resolved config names. Random words are the tokenizer's, however far the table is padded."""
-    return Mlm(config.model, config.mlm, info.vocab_size)
+    starts = None
+    if config.mlm.unit != "token":
+        starts = tuple(Tokenizer.load(info.path / TOKENIZER_FILE).word_starts())
+    shared = dict(words=info.vocab_size, starts=starts, differentiation=config.differentiation)
+    if config.objective == "rtd":
+        return Rtd(config.model, config.mlm, config.rtd, **shared)
+    return Mlm(config.model, config.mlm, **shared)
 
 
 def _run(config: Config, info: RowsInfo, workdir: Path, mesh: Any, should_stop: Callable[[], bool]) -> Outcome:
@@ -168,7 +179,8 @@ def _run(config: Config, info: RowsInfo, workdir: Path, mesh: Any, should_stop: 
             summary = _summarise(config, info, state, workdir, seconds + time.monotonic() - began)
             if not any(event["kind"] == "validation" and event["step"] == step for event in read_metrics(workdir)):
                 track("validation", step, evaluate(state.params))
-            summary["validation_loss"] = _last(workdir, "validation")["loss"]
+            last = _last(workdir, "validation")
+            summary["validation_loss"] = last.get("mlm_loss", last["loss"])
             track("summary", step, summary)
         return Outcome(step, step >= train.steps, summary)
     finally:
@@ -178,7 +190,7 @@ def _run(config: Config, info: RowsInfo, workdir: Path, mesh: Any, should_stop: 
 
 
 def _restore_or_create(
-    config: Config, info: RowsInfo, objective: Mlm, optimizer: Any, mesh: Any, checkpoints: Checkpoints, workdir: Path
+    config: Config, info: RowsInfo, objective: Mlm | Rtd, optimizer: Any, mesh: Any, checkpoints: Checkpoints, workdir: Path
 ) -> tuple[TrainState, float]:
     """The state the run stands at, and the seconds it has taken so far."""
     restored = checkpoints.restore(abstract_state(objective, optimizer, mesh))
@@ -198,7 +210,7 @@ def _restore_or_create(
     return create_state(objective, optimizer, mesh, config.train.seed), 0.0
 
 
-def _make_evaluation(config: Config, info: RowsInfo, objective: Mlm, mesh: Any) -> Callable[[Any], dict[str, float]]:
+def _make_evaluation(config: Config, info: RowsInfo, objective: Mlm | Rtd, mesh: Any) -> Callable[[Any], dict[str, float]]:
     """Validation over the same held-out rows with the same masks each time."""
     look = make_eval_step(objective, mesh)
     batches = validation_batches(info, batch_size=config.train.batch_size, rows=config.train.eval_rows)
@@ -208,11 +220,12 @@ def _make_evaluation(config: Config, info: RowsInfo, objective: Mlm, mesh: Any) 
 
     def evaluate(params: Any) -> dict[str, float]:
         looks = [look(params, put_batch({n: rows[mine] for n, rows in batch.items()}, mesh), key) for batch in batches]
-        terms = {
-            name: tuple(sum(parts) for parts in zip(*(one[name] for one in looks), strict=True)) for name in looks[0]
-        }
+        terms = functools.reduce(lambda one, other: jax.tree.map(operator.add, one, other), looks)
         values = {name: float(value) for name, value in means(terms).items()}
-        return {"loss": values.pop("mlm_loss"), **values}
+        total = sum(factor * values[f"{name}_loss"] for name, factor in objective.coefficients.items())
+        if len(objective.coefficients) == 1:
+            del values["mlm_loss"]  # it is the total
+        return {"loss": total, **values}
 
     return evaluate
 
@@ -220,7 +233,7 @@ def _make_evaluation(config: Config, info: RowsInfo, objective: Mlm, mesh: Any) 
 def _summarise(config: Config, info: RowsInfo, state: TrainState, workdir: Path, seconds: float) -> dict[str, Any]:
     speeds = [event["tokens_per_second"] for event in _timed(workdir)]
     return {
-        "variant": describe(config.model),
+        "variant": describe(config),
         "parameters": count_parameters(state.params),
         "steps": config.train.steps,
         "seed": config.train.seed,

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +11,15 @@ from flax import linen as nn
 
 from posenc_jax.config import ModelConfig
 from posenc_jax.model.encoder import Encoder
-from posenc_jax.model.heads import ClassificationHead
-from posenc_jax.training.objective import Terms
+from posenc_jax.model.heads import ClassificationHead, SingleHead
+from posenc_jax.training.objective import Mean, Terms
 
 SCORE_SCALE = 5.0
 """Scores are learned divided by this, so that a fresh head starts near them (STS-B: 0 to 5)."""
+
+
+Head = Literal["pooler", "single"]
+"""A dense layer and tanh under the answer (BERT, TUPE), or nothing (ELECTRA, ConvBERT)."""
 
 
 class SupervisedNetwork(nn.Module):
@@ -23,10 +27,11 @@ class SupervisedNetwork(nn.Module):
 
     config: ModelConfig
     classes: int
+    head_kind: Head = "pooler"
 
     def setup(self) -> None:
         self.encoder = Encoder(self.config)
-        self.head = ClassificationHead(self.classes, self.config)
+        self.head = {"pooler": ClassificationHead, "single": SingleHead}[self.head_kind](self.classes, self.config)
 
     def __call__(
         self,
@@ -42,21 +47,25 @@ class SupervisedNetwork(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Supervised:
-    """Batches of "tokens", "segments" [B, L], "labels" [B] and "weight" [B], which is 0 for rows that only fill up;
+    """Fine-tuning on one task (tupe.md 3, convbert_and_electra.md 5).
+
+    Batches of "tokens", "segments" [B, L], "labels" [B] and "weight" [B], which is 0 for rows that only fill up;
     "types" [B, L] where the model has token types.
 
     "seed" [B], the same in every row, makes dropout that run's own: one compiled step serves the seeds of a task.
     `classes` = 1 is regression: squared error of the bare logit against labels / 5. Else labels are classes and the
-    loss is their cross-entropy.
+    loss is their cross-entropy. `reduction`: over the rows of a batch, "mean" or ELECTRA's "sum".
     """
 
     model: ModelConfig
     classes: int
+    head: Head = "pooler"
+    reduction: Literal["mean", "sum"] = "mean"
     coefficients: Mapping[str, float] = dataclasses.field(default_factory=lambda: {"supervised": 1.0}, hash=False)
 
     @property
     def network(self) -> SupervisedNetwork:
-        return SupervisedNetwork(self.model, self.classes)
+        return SupervisedNetwork(self.model, self.classes, self.head)
 
     def init(self, key: jax.Array) -> Any:
         word_1x8 = jnp.ones((1, 8), jnp.int32)
@@ -67,7 +76,8 @@ class Supervised:
         return batch
 
     def weights(self, examples: dict[str, jax.Array]) -> dict[str, jax.Array]:
-        return {"supervised": examples["weight"].sum()}
+        rows = examples["weight"].sum()
+        return {"supervised": rows if self.reduction == "mean" else jnp.ones_like(rows)}
 
     def sums(
         self, params: Any, examples: dict[str, jax.Array], key: jax.Array, train: bool
@@ -86,7 +96,7 @@ class Supervised:
             return {"supervised": (loss_B * weight_B).sum()}, {}
         loss_B = optax.softmax_cross_entropy_with_integer_labels(logits_BxC, labels_B)
         right_B = (logits_BxC.argmax(-1) == labels_B).astype(jnp.float32)
-        accuracy = ((right_B * weight_B).sum(), weight_B.sum())
+        accuracy = Mean((right_B * weight_B).sum(), weight_B.sum())
         return {"supervised": (loss_B * weight_B).sum()}, {"accuracy": accuracy}
 
     def predict(self, params: Any, batch: dict[str, jax.Array]) -> jax.Array:

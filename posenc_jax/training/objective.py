@@ -1,13 +1,42 @@
 """What the training step asks of an objective."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
+import jax.numpy as jnp
 
-Terms = dict[str, tuple[jax.Array, jax.Array]]
-"""Name -> (sum, weight), float32 scalars. Divided once, at the very end, so that slices of a batch, devices and
-processes together give the mean over the whole."""
+
+class Mean(NamedTuple):
+    """A mean whose sum and weight, float32 scalars, are carried apart and divided once, at the very end: slices of a
+    batch, devices and processes together give the mean over the whole."""
+
+    total: jax.Array
+    weight: jax.Array
+
+    def value(self) -> jax.Array:
+        """0 where nothing was weighed."""
+        return self.total / jnp.maximum(self.weight, 1e-9)
+
+
+class Area(NamedTuple):
+    """The area under the ROC curve, from how many examples of each kind had a score in each of K bins [K].
+
+    Counts add up as sums do, so the area is that of all examples together; scores in one bin count as equal.
+    """
+
+    positive_K: jax.Array
+    negative_K: jax.Array
+
+    def value(self) -> jax.Array:
+        """Probability that a positive example scores above a negative one; 0.5 where a kind is missing."""
+        below_K = jnp.cumsum(self.negative_K) - self.negative_K / 2
+        pairs = self.positive_K.sum() * self.negative_K.sum()
+        return jnp.where(pairs > 0, (self.positive_K * below_K).sum() / jnp.maximum(pairs, 1), 0.5)
+
+
+Terms = dict[str, Mean | Area]
+"""Statistics by name. Those of several batches are added leaf by leaf, and read once."""
 
 
 class Objective(Protocol):

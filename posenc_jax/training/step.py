@@ -9,7 +9,7 @@ import optax
 from jax.sharding import Mesh
 
 from posenc_jax.parallel.mesh import batch_sharding, replicated
-from posenc_jax.training.objective import Objective, Terms
+from posenc_jax.training.objective import Mean, Objective, Terms
 from posenc_jax.training.state import TrainState, abstract_state
 
 Metrics = dict[str, jax.Array]
@@ -22,7 +22,8 @@ def make_train_step(
 
     The batch is worked through in `accumulate` slices whose gradients are summed; with dropout off the result is
     that of one slice (tested to 1e-6). Randomness is a function of (seed, step). Metrics are float32 scalars on the
-    device: "loss" (the weighted sum of all terms), "grad_norm" before clipping, and the objective's own.
+    device: "loss" (the weighted sum of all terms), "grad_norm" before clipping, each term where there are several, and
+    the objective's own.
     """
     shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract_state(objective, optimizer, mesh))
 
@@ -33,6 +34,8 @@ def make_train_step(
 
         def loss(params: Any, slice_: dict[str, jax.Array], key: jax.Array) -> tuple[jax.Array, Terms]:
             sums, metrics = objective.sums(params, slice_, key, train=True)
+            if len(sums) > 1:
+                metrics = {**_losses(objective, sums, slice_), **metrics}
             return combine(objective, sums, weights), metrics
 
         gradient = jax.value_and_grad(loss, has_aux=True)
@@ -59,9 +62,8 @@ def make_eval_step(objective: Objective, mesh: Mesh) -> Callable[[Any, dict[str,
 
     def look(params: Any, batch: dict[str, jax.Array], key: jax.Array) -> Terms:
         examples = objective.prepare(batch, key)
-        weights = objective.weights(examples)
         sums, metrics = objective.sums(params, examples, key, train=False)
-        return {**{f"{name}_loss": (sums[name], weights[name]) for name in sums}, **metrics}
+        return {**_losses(objective, sums, examples), **metrics}
 
     return jax.jit(look, out_shardings=replicated(mesh))
 
@@ -72,8 +74,13 @@ def combine(objective: Objective, sums: dict[str, jax.Array], weights: dict[str,
 
 
 def means(terms: Terms) -> Metrics:
-    """Sums over weights; 0 where the weight is 0."""
-    return {name: total / jnp.maximum(weight, 1e-9) for name, (total, weight) in terms.items()}
+    """What the statistics come to."""
+    return {name: term.value() for name, term in terms.items()}
+
+
+def _losses(objective: Objective, sums: dict[str, jax.Array], examples: dict[str, jax.Array]) -> Terms:
+    weights = objective.weights(examples)
+    return {f"{name}_loss": Mean(total, weights[name]) for name, total in sums.items()}
 
 
 def _accumulate(gradient: Callable, params: Any, examples: Any, key: jax.Array, slices: int) -> Any:
