@@ -1,0 +1,32 @@
+"""`sts`: how well cosines of sentence vectors agree with people, layer by layer, without training."""
+
+import argparse
+
+from posenc_jax.errors import DONE
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m posenc_jax sts",
+        description="Scores a pre-trained encoder on sentence similarity without training: STS12 to STS16, STS-B and "
+        "SICK-R, whichever are under DIR. A sentence is the mean of its subword vectors.",
+    )
+    parser.add_argument("--workdir", required=True, metavar="RUN", help="a workdir of `pretrain` or `import`")
+    parser.add_argument("--data", required=True, metavar="DIR", help="STS12/, STSB/, SICK/ ...; SentEval's or GLUE's")
+    parser.add_argument("--layers", default="all", metavar="all|last|N", help="which layers; 0 is the input (all)")
+    parser.add_argument("--specials", action="store_true", help="[CLS] and [SEP] are part of the mean")
+    parser.add_argument("--split", default="test", choices=("test", "dev", "train"), help="(test)")
+    args = parser.parse_args(argv)
+    if args.layers not in ("all", "last") and not args.layers.isdecimal():
+        parser.error(f"--layers {args.layers} is not all, last or a number")
+
+    from posenc_jax.evaluation.sts import run_sts, tables
+    from posenc_jax.evaluation.tables import REPORT_FILE
+
+    record = run_sts(args.workdir, args.data, split=args.split, layers=args.layers, specials=args.specials)
+    for table in tables(record):
+        table.show()
+    for note in record["notes"]:
+        print(note)
+    print(f"{record['seconds']:.0f} s; also in {args.workdir}/{REPORT_FILE}")
+    return DONE

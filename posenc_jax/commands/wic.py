@@ -1,0 +1,34 @@
+"""`wic`: is a word used in one sense in two sentences? A threshold on the cosine answers, without training."""
+
+import argparse
+
+from posenc_jax.errors import DONE
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m posenc_jax wic",
+        description="Scores a pre-trained encoder on Word in Context without training: two uses of a word have one "
+        "sense when the cosine of their vectors is above a threshold. Layer and threshold are the best on SPLIT; the "
+        "other splits under DIR are held out.",
+    )
+    parser.add_argument("--workdir", required=True, metavar="RUN", help="a workdir of `pretrain` or `import`")
+    parser.add_argument("--data", required=True, metavar="DIR", help="holds DIR/train/train.data.txt and so on")
+    parser.add_argument(
+        "--split",
+        default="train",
+        choices=("train", "dev", "test"),
+        help="where layer and threshold are chosen (train)",
+    )
+    args = parser.parse_args(argv)
+
+    from posenc_jax.evaluation.tables import REPORT_FILE
+    from posenc_jax.evaluation.wic import run_wic, tables
+
+    record = run_wic(args.workdir, args.data, split=args.split)
+    for table in tables(record):
+        table.show()
+    for note in record["notes"]:
+        print(note)
+    print(f"{record['seconds']:.0f} s; also in {args.workdir}/{REPORT_FILE}")
+    return DONE
