@@ -3,9 +3,8 @@ heads give way to convolutions whose window each word makes from the span around
 
     python -m posenc_jax pretrain --config configs/convbert.py:convbert,small --data ROWS --workdir RUN
 
-Trained by replaced-token detection with ELECTRA's recipe; the generator is of the same kind (`--config.objective=mlm`
-trains on masked words alone). No value comes from padding (model.convolution.mask); the published code lets padding
-leak, and is matched with mask=False.
+Trained by replaced-token detection with ELECTRA's recipe; the generator is of the same kind. No value comes from
+padding (model.convolution.mask); the published code lets padding leak, and is matched with mask=False.
 
 Variants  convbert        span-based dynamic convolution beside attention, as in the official code
           dynamic         the window from the word alone
@@ -13,6 +12,7 @@ Variants  convbert        span-based dynamic convolution beside attention, as in
           separable       a depthwise separable convolution in their place
           no_convolution  the bottleneck alone: half the heads
           attention       all heads attend, no convolution (ELECTRA's encoder)
+          convbert_mlm    convbert on masked words alone
 Sizes     tiny (minutes on a laptop), small (12 x 256), medium_small (12 x 384, grouped feed-forward), base (12 x 768),
           large (24 x 1024, ours: not in the paper); others: length=N, seed=N
 
@@ -31,6 +31,7 @@ VARIANTS = {
     "separable": dict(mixer="mixed", convolution=dict(kind="separable")),
     "no_convolution": dict(mixer="mixed", convolution=dict(kind="none")),
     "attention": dict(mixer="attention"),
+    "convbert_mlm": dict(mixer="mixed"),
 }
 
 
@@ -57,5 +58,4 @@ SIZES = {
 def get_config(arg: str = "") -> ConfigDict:
     """The settings of "VARIANT,SIZE,name=value"."""
     model = dict(**electra.MODEL, positions=dict(scheme="learned"))
-    paper = dict(mlm=electra.MLM, rtd=electra.RTD, optimizer=electra.OPTIMIZER)
-    return bert.recipe(arg, VARIANTS, SIZES, objective="rtd", model=model, **paper)
+    return electra.recipe(arg, VARIANTS, SIZES, model)

@@ -3,12 +3,12 @@
     python -m posenc_jax pretrain --config configs/electra.py:electra,small --data ROWS --workdir RUN
 
 A generator, a quarter or a third as wide, fills in masked words (85 % become [MASK], 15 % stay), and the encoder finds
-which words are not the original ones. Both share the tables of the embeddings. `--config.objective=mlm` trains the
-full-size encoder on the masked words alone, the official code's `electra_objective=False`.
+which words are not the original ones. Both share the tables of the embeddings.
 
 Variants  electra       learned positions
           electra_tupe  TUPE-R in its place, in both networks (Ke et al. 2021, appendix C; what they share of it is open
                         there: here the words alone, each network has position tables of its own)
+          electra_mlm   masked words alone, by the full-size encoder: the official code's `electra_objective=False`
 Sizes     tiny (minutes on a laptop), small (12 x 256), base (12 x 768), large (24 x 1024); others: length=N, seed=N
 
 Expect    base: GLUE dev average 85.38 (electra), 86.07 (electra_tupe) in TUPE's
@@ -18,10 +18,12 @@ Expect    base: GLUE dev average 85.38 (electra), 86.07 (electra_tupe) in TUPE's
 from ml_collections import ConfigDict
 
 from configs import bert
+from posenc_jax.config_files import parse_arg
 
 VARIANTS = {
     "electra": dict(positions=dict(scheme="learned")),
     "electra_tupe": dict(positions=dict(scheme="tupe+t5", untie_cls=True)),
+    "electra_mlm": dict(positions=dict(scheme="learned")),
 }
 
 SIZES = {
@@ -53,4 +55,14 @@ OPTIMIZER = dict(schedule="linear_product", bias_correction=False, decay_norms_a
 
 def get_config(arg: str = "") -> ConfigDict:
     """The settings of "VARIANT,SIZE,name=value"."""
-    return bert.recipe(arg, VARIANTS, SIZES, objective="rtd", model=MODEL, mlm=MLM, rtd=RTD, optimizer=OPTIMIZER)
+    return recipe(arg, VARIANTS, SIZES, MODEL)
+
+
+def recipe(arg: str, variants: dict[str, dict], sizes: dict[str, dict], model: dict) -> ConfigDict:
+    """ELECTRA's settings around an encoder; a variant that ends in "_mlm" trains on masked words alone."""
+    config = bert.recipe(arg, variants, sizes, objective="rtd", model=model, mlm=MLM, rtd=RTD, optimizer=OPTIMIZER)
+    variant, *_ = parse_arg(arg, variants, sizes, ("length", "seed"))
+    if variant.endswith("_mlm"):
+        config.objective = "mlm"
+        del config.rtd
+    return config

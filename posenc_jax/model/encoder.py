@@ -15,7 +15,6 @@ from posenc_jax.model.feed_forward import FeedForward
 from posenc_jax.model.similarity import HEADS, WORDS, word_cosines
 from posenc_jax.positions import Places, Scheme, check_scheme
 
-
 STATES = "states"
 """Collection in which the encoder leaves the vectors after each layer, when a caller makes it mutable."""
 

@@ -190,7 +190,13 @@ def _run(config: Config, info: RowsInfo, workdir: Path, mesh: Any, should_stop: 
 
 
 def _restore_or_create(
-    config: Config, info: RowsInfo, objective: Mlm | Rtd, optimizer: Any, mesh: Any, checkpoints: Checkpoints, workdir: Path
+    config: Config,
+    info: RowsInfo,
+    objective: Mlm | Rtd,
+    optimizer: Any,
+    mesh: Any,
+    checkpoints: Checkpoints,
+    workdir: Path,
 ) -> tuple[TrainState, float]:
     """The state the run stands at, and the seconds it has taken so far."""
     restored = checkpoints.restore(abstract_state(objective, optimizer, mesh))
@@ -210,7 +216,9 @@ def _restore_or_create(
     return create_state(objective, optimizer, mesh, config.train.seed), 0.0
 
 
-def _make_evaluation(config: Config, info: RowsInfo, objective: Mlm | Rtd, mesh: Any) -> Callable[[Any], dict[str, float]]:
+def _make_evaluation(
+    config: Config, info: RowsInfo, objective: Mlm | Rtd, mesh: Any
+) -> Callable[[Any], dict[str, float]]:
     """Validation over the same held-out rows with the same masks each time."""
     look = make_eval_step(objective, mesh)
     batches = validation_batches(info, batch_size=config.train.batch_size, rows=config.train.eval_rows)

@@ -18,7 +18,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from posenc_jax.config import DifferentiationConfig, MlmConfig, ModelConfig, PositionConfig, RtdConfig
 from posenc_jax.errors import UsageError
 from posenc_jax.model.encoder import Encoder
-from posenc_jax.model.heads import MlmHead, RtdHead
+from posenc_jax.model.heads import RtdHead
 from posenc_jax.objectives import differentiation
 from posenc_jax.objectives.mlm import Mlm, MlmNetwork, masked_sums
 from posenc_jax.training.objective import Area, Mean, Terms
@@ -38,9 +38,7 @@ class Discriminator(nn.Module):
 
     def __call__(self, batch: Mapping[str, jax.Array], tokens_BxL: jax.Array, train: bool = False) -> jax.Array:
         """Words, some replaced, with the batch's "segments" and perhaps "positions" -> float32 logits [B, L]."""
-        hidden_BxLxD = self.encoder(
-            tokens_BxL, batch["segments"], batch.get("positions"), train=train, contiguous=True
-        )
+        hidden_BxLxD = self.encoder(tokens_BxL, batch["segments"], batch.get("positions"), train=train, contiguous=True)
         return self.rtd_head(hidden_BxLxD)
 
 
@@ -120,7 +118,11 @@ class Rtd:
         if self.rtd.generator == "discriminator":
             return {"head": generator["head"]}
         flat, there = flatten_dict(generator["encoder"]), flatten_dict(encoder)
-        kept = {path: x for path, x in flat.items() if not (self.rtd.share_embeddings and _is_shared(path) and path in there)}
+        kept = {
+            path: x
+            for path, x in flat.items()
+            if not (self.rtd.share_embeddings and _is_shared(path) and path in there)
+        }
         return {"encoder": unflatten_dict(kept), "head": generator["head"]}
 
     def generator_params(self, params: Any) -> Any:
@@ -151,9 +153,9 @@ class Rtd:
         """The original words with samples in the masked slots [B, L], which of them differ from the original, float32
         [B, L], and how many samples are the original word."""
         logits_BxMxV = jax.lax.stop_gradient(logits_BxMxV[..., : self.words])
-        sample_BxM = jax.vmap(lambda key, logits_MxV: jax.random.categorical(jax.random.wrap_key_data(key), logits_MxV))(
-            examples["sample_key"], logits_BxMxV
-        )
+        sample_BxM = jax.vmap(
+            lambda key, logits_MxV: jax.random.categorical(jax.random.wrap_key_data(key), logits_MxV)
+        )(examples["sample_key"], logits_BxMxV)
         used_BxM = examples["predicted_weight"]
         tokens_BxL = jax.vmap(_write)(examples["original"], examples["predicted"], sample_BxM, used_BxM)
         is_replaced_BxL = (tokens_BxL != examples["original"]).astype(jnp.float32)
@@ -202,7 +204,8 @@ def generator_config(model: ModelConfig, rtd: RtdConfig) -> ModelConfig:
     if width % heads or not width or not layers:
         raise UsageError(
             f"rtd.generator_size={rtd.generator_size} makes a generator of {layers} layers, {width} wide, with {heads} "
-            f"heads of model.width={model.width} and model.heads={model.heads}; its width must be a multiple of its heads"
+            f"heads, of model.width={model.width} and model.heads={model.heads}; its width must be a multiple of its "
+            "heads"
         )
     positions = model.positions
     if rtd.generator_scheme is not None:

@@ -40,9 +40,9 @@ class SpanNetwork(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Spans:
-    """Batches of "tokens", "segments", "allowed" [B, L] (1 where an answer may start or end), "start", "end" [B] (slots, 0
-    where the row holds no answer), "impossible" [B] (the question has none), "weight" [B], which is 0 for rows that
-    only fill up, and "seed" [B] as of `Supervised`; "types" [B, L] where the model has token types.
+    """Batches of "tokens", "segments" [B, L], "allowed" [B, L] (1 where an answer may start or end), "start", "end" [B]
+    (slots, 0 where the row holds no answer), "impossible" [B] (the question has none), "weight" [B], which is 0 for
+    rows that only fill up, and "seed" [B] as of `Supervised`; "types" [B, L] where the model has token types.
 
     Loss: (CE(start) + CE(end)) / 2, and for the joint head + BCE(impossible) / 2. `reduction`: over the rows of a
     batch, "mean" or ELECTRA's "sum", with which a clip at norm 1 is normally at work.
