@@ -17,6 +17,7 @@ COMMANDS = {
     "squad": "fine-tune a pre-trained encoder to answer questions from a passage, and score it",
     "sts": "agreement of sentence similarities with people, layer by layer, without training",
     "wic": "one sense or two of a word, by the cosine of its vectors, without training",
+    "submit": "the answers of `glue --test` -> the zip for the GLUE leaderboard",
     "probes": "make the order and next probe tasks from any text",
     "variants": "every position scheme, compatibility and mixer: source, cost, configs",
     "report": "runs side by side: curves, scores, speed",
