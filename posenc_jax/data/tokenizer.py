@@ -76,6 +76,15 @@ class Tokenizer:
         """`encode` of each text, in one call and on one thread."""
         return self._model.encode(texts, num_threads=1)
 
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """`encode`, and for each id the characters [start, end) of `text` it stands for, the space before a word among
+        them. Of a character that became several pieces ("½") the last has it, and the others have no characters."""
+        if hasattr(self._model, "encode_as_offset_mapping"):
+            found = self._model.encode_as_offset_mapping(text)
+            return list(found["ids"]), [(int(start), int(end)) for start, end in found["offsets"]]
+        pieces = self._model.encode(text, out_type="immutable_proto").pieces  # sentencepiece before 0.2.3
+        return [piece.id for piece in pieces], [(piece.begin, piece.end) for piece in pieces]
+
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; special ids are left out, [UNK] shows as " ⁇ "."""
         return self._model.decode([int(number) for number in ids])
@@ -83,6 +92,10 @@ class Tokenizer:
     def id_to_piece(self, number: int) -> str:
         """The piece of an id; "▁" at its start marks the start of a word."""
         return self._model.id_to_piece(int(number))
+
+    def word_starts(self) -> list[bool]:
+        """Of each id, whether it begins a word, words being what white space divides; special pieces do."""
+        return [n < len(SPECIALS) or self.id_to_piece(n).startswith("▁") for n in range(self.vocab_size)]
 
 
 def train_tokenizer(

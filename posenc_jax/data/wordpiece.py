@@ -67,6 +67,11 @@ class JsonTokenizer:
         """`encode` of each text, in one call."""
         return [one.ids for one in self._model.encode_batch(texts, add_special_tokens=False)]
 
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """`encode`, and for each id the characters [start, end) of `text` it stands for."""
+        encoded = self._model.encode(text, add_special_tokens=False)
+        return encoded.ids, encoded.offsets
+
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; special ids are left out but [UNK]."""
         left_out = {*self.specials} - {self.unk}
