@@ -176,7 +176,7 @@ def load_split(directory: str | Path, task: TaskSpec, split: str) -> Examples:
             )
         rows.append(row)
     if not rows:
-        raise UserError(f"{path} has {'a header line and no' if first else 'no usable'} rows")
+        raise UserError(f"{path} has {'a header line and no' if len(lines) == first else 'no usable'} rows")
     return Examples(
         texts_a=[row[0] for row in rows],
         texts_b=[row[1] for row in rows] if len(task.texts) == 2 else None,
