@@ -1,6 +1,7 @@
 """`sts`: how well cosines of sentence vectors agree with people, layer by layer, without training."""
 
 import argparse
+import sys
 
 from posenc_jax.errors import DONE
 
@@ -23,7 +24,8 @@ def main(argv: list[str]) -> int:
     from posenc_jax.evaluation.sts import run_sts, tables
     from posenc_jax.evaluation.tables import REPORT_FILE
 
-    record = run_sts(args.workdir, args.data, split=args.split, layers=args.layers, specials=args.specials)
+    settings = {"split": args.split, "layers": args.layers, "specials": args.specials}
+    record = run_sts(args.workdir, args.data, **settings, say=lambda line: print(line, file=sys.stderr))
     for table in tables(record):
         table.show()
     for note in record["notes"]:

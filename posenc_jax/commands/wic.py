@@ -1,6 +1,7 @@
 """`wic`: is a word used in one sense in two sentences? A threshold on the cosine answers, without training."""
 
 import argparse
+import sys
 
 from posenc_jax.errors import DONE
 
@@ -25,7 +26,7 @@ def main(argv: list[str]) -> int:
     from posenc_jax.evaluation.tables import REPORT_FILE
     from posenc_jax.evaluation.wic import run_wic, tables
 
-    record = run_wic(args.workdir, args.data, split=args.split)
+    record = run_wic(args.workdir, args.data, split=args.split, say=lambda line: print(line, file=sys.stderr))
     for table in tables(record):
         table.show()
     for note in record["notes"]:

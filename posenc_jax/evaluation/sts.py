@@ -2,7 +2,7 @@
 positional_artefacts.md 2.2)."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,18 @@ METRICS = ("spearman", "pearson")
 
 
 def run_sts(
-    workdir: str | Path, data: str | Path, *, split: str = "test", layers: str = "all", specials: bool = False
+    workdir: str | Path,
+    data: str | Path,
+    *,
+    split: str = "test",
+    layers: str = "all",
+    specials: bool = False,
+    say: Callable[[str], None] = lambda line: None,
 ) -> Record:
     """Scores the encoder of `workdir` on every set under `data`; writes WORKDIR/sts/scores.json and report.md.
 
     `layers` is "all", "last" or a number; `specials` puts [CLS] and [SEP] into the mean of a sentence. A record of the
-    same encoder, settings and data is replaced, others stay. Raises `UserError` for what is wrong with the workdir or
+    same encoder, settings and data is replaced, others stay. `say` hears of each set that is done. Raises `UserError` for what is wrong with the workdir or
     the files, `UsageError` for a layer that is not there.
     """
     began = time.monotonic()
@@ -43,7 +49,7 @@ def run_sts(
             "encoder": encoder.name,
             "split": split,
             "specials": specials,
-            **score_sets(encoder, sets, layers, specials),
+            **score_sets(encoder, sets, layers, specials, say=say),
             "absent": absent,
         }
         record["seconds"] = round(time.monotonic() - began, 1)
@@ -57,6 +63,7 @@ def score_sets(
     layers: str = "all",
     specials: bool = False,
     transform: Transform | None = None,
+    say: Callable[[str], None] = lambda line: None,
 ) -> Record:
     """{"layers": names, "sets": one entry a set, "notes": what was out of the ordinary}.
 
@@ -77,6 +84,7 @@ def score_sets(
                 notes.append(f"{one.name} {part.name}: {empty} sentences have no word in the vocabulary's eyes")
         scored, why = combine({p.name: (p.scores_N, c) for p, c in zip(one.parts, cosines_of, strict=True)})
         notes += [f"{one.name} {where} layer {names[place]}: {reason}" for where, place, reason in why]
+        say(f"{one.name}: {scored['all']['pairs']:,} pairs, {len(entries) + 1} of {len(sets)} sets done")
         entries.append({"set": one.name, "data": one.digest, "missing": list(one.missing), **scored})
     return {"layers": names, "sets": entries, "notes": notes}
 
@@ -159,9 +167,9 @@ def _missing(record: Record) -> list[str]:
 def _caption(record: Record) -> str:
     inside = "in" if record["specials"] else "not in"
     return (
-        f"Spearman x 100 of cosine and people's score, {record['split']} split, no training; a set of several sub-sets: "
-        f"their mean, as SentEval. A sentence is the mean of its subword vectors, [CLS] and [SEP] {inside} the mean. "
-        "Layer 0 is the input of the first layer. Chance is 0."
+        f"Spearman x 100 of cosine and people's score, {record['split']} split, no training; a set of several "
+        f"sub-sets: their mean, as SentEval. A sentence is the mean of its subword vectors, [CLS] and [SEP] {inside} "
+        "the mean. Layer 0 is the input of the first layer. Chance is 0."
     )
 
 

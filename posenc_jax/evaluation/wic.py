@@ -5,7 +5,7 @@ choose them on; `run_wic` gives that number, and what the same choice is worth o
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,13 @@ QUANTILES = tuple(step / 100 for step in range(1, 100))
 RULES = {"grid": "thresholds 0.1 to 0.9 (the paper's)", "quantiles": "thresholds at the percentiles of the cosines"}
 
 
-def run_wic(workdir: str | Path, data: str | Path, *, split: str = "train") -> Record:
+def run_wic(
+    workdir: str | Path, data: str | Path, *, split: str = "train", say: Callable[[str], None] = lambda line: None
+) -> Record:
     """Chooses layer and threshold on `split`, scores there and on every other split that has labels.
 
     Writes WORKDIR/wic/scores.json, a list in which a record of the same encoder and data is replaced, and report.md.
+    `say` hears of each split that is encoded.
     Raises `UserError` for what is wrong with the workdir or the files.
     """
     began = time.monotonic()
@@ -45,6 +48,7 @@ def run_wic(workdir: str | Path, data: str | Path, *, split: str = "train") -> R
         for one in splits:
             cosines_of[one.name], said = word_cosines(encoder, one)
             notes += said
+            say(f"{one.name}: {len(one):,} pairs, {len(cosines_of)} of {len(splits)} splits done")
         record = {
             "encoder": encoder.name,
             "split": split,
