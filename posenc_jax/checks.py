@@ -48,7 +48,8 @@ def _check_objective(config: Config) -> None:
     if mlm.with_replacement and (mlm.unit != "token" or mlm.random_share or mlm.mask_special):
         raise UsageError(
             "mlm.with_replacement=True is ELECTRA's drawing, which knows no random words, no special tokens and no "
-            f"whole words; set mlm.random_share=0 (it is {mlm.random_share}), mlm.mask_special=False and mlm.unit='token'"
+            f"whole words; set mlm.random_share=0 (it is {mlm.random_share}), mlm.mask_special=False and "
+            "mlm.unit='token'"
         )
     if mlm.span_words < 1:
         raise UsageError(f"mlm.span_words={mlm.span_words} must be at least 1")
