@@ -138,12 +138,17 @@ def find_task(name: str) -> TaskSpec:
     return TASKS[name]
 
 
+class Missing(UserError):
+    """A split, or all of a task, is not there; what is there may still be of use."""
+
+
 def load_split(directory: str | Path, task: TaskSpec, split: str) -> Examples:
     """Reads a split whole: of the GLUE layout under `directory`, or of TFDS where that is "tfds" or "tfds:DATA_DIR".
 
     Lines of a `ragged` task that are cut short, and rows whose annotators did not agree (MNLI's label "-", of which the
     GLUE files have none), are left out; `Examples.notes` counts them. A test file's ids must be 0, 1, 2, ..., for the
-    leaderboard knows rows by them. Raises `UserError`: file, line, what is wrong with it.
+    leaderboard knows rows by them. Raises `Missing` where there is no such file or dataset, and `UserError`: file,
+    line, what is wrong with it.
     """
     _check_split(task, split)
     if is_tfds(directory):
@@ -196,7 +201,7 @@ def label_array(labels: Sequence[float], task: TaskSpec) -> np.ndarray:
 
 
 def find_file(directory: str | Path, task: TaskSpec, split: str) -> Path:
-    """The file of a split under the folder, or a `UserError` that says what is there instead."""
+    """The file of a split under the folder, or `Missing`, which says what is there instead."""
     _check_split(task, split)
     directory = Path(directory)
     paths = [directory / pattern.format(task=task.name, split=split) for pattern in task.files]
@@ -205,10 +210,10 @@ def find_file(directory: str | Path, task: TaskSpec, split: str) -> Path:
             return path
     path, folder = paths[0], paths[0].parent
     if not directory.is_dir():
-        raise UserError(f"there is no folder {directory}; give the one that holds {folder.name}/{path.name}")
+        raise Missing(f"there is no folder {directory}; give the one that holds {folder.name}/{path.name}")
     if not folder.is_dir():
-        raise UserError(f"{directory} has no folder {folder.name}; it holds {_listing(directory)}")
-    raise UserError(f"{folder} has no file {path.name}; it holds {_listing(folder)}")
+        raise Missing(f"{directory} has no folder {folder.name}; it holds {_listing(directory)}")
+    raise Missing(f"{folder} has no file {path.name}; it holds {_listing(folder)}")
 
 
 def _check_split(task: TaskSpec, split: str) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from posenc_jax.data.tasks import Examples, TaskSpec, label_array, parse_label
+from posenc_jax.data.tasks import Examples, Missing, TaskSpec, label_array, parse_label
 from posenc_jax.errors import UsageError, UserError
 
 
@@ -48,7 +48,8 @@ def load_tfds_split(data_dir: str, task: TaskSpec, split: str) -> Examples:
     """A split of DATA_DIR/glue/CONFIG; DATA_DIR "" stands for $TFDS_DATA_DIR, or ~/tensorflow_datasets without it.
 
     Its examples are in the order of `idx`, which is also their `Examples.index`; a split whose labels are all -1 has
-    none. Raises `UserError` when the dataset is not there, not as TFDS makes it, or has labels by other names.
+    none. Raises `Missing` when the dataset or split is not there, `UserError` when it is not as TFDS makes it, or
+    has labels by other names.
     """
     if task.name not in SOURCES:
         raise UsageError(f"TFDS has no task {task.name}; it has {', '.join(SOURCES)}")
@@ -88,7 +89,7 @@ def _open(data_dir: str, source: _Source) -> Any:
     place = folder / "glue" / source.config
     versions = [path for path in place.glob("*.*.*") if (path / "dataset_info.json").is_file()]
     if not versions:
-        raise UserError(
+        raise Missing(
             f"there is no dataset glue/{source.config} in {folder}; where there is a network, make it: "
             f"tfds build glue --config {source.config} --file_format array_record --data_dir {folder}"
         )
@@ -101,7 +102,7 @@ def _open(data_dir: str, source: _Source) -> Any:
 
 def _rows(builder: Any, where: str, split: str) -> list[dict[str, Any]]:
     if split not in builder.info.splits:
-        raise UserError(f"{where} has no split {split}; it has {', '.join(builder.info.splits)}")
+        raise Missing(f"{where} has no split {split}; it has {', '.join(builder.info.splits)}")
     try:
         source = builder.as_data_source(split=split)
         return source.__getitems__(list(range(len(source))))  # six times as fast as one by one

@@ -70,9 +70,10 @@ class Submission:
 def submit(workdir: str | Path, out: str | Path, *, protocol: str | None = None, partial: bool = False) -> Submission:
     """Writes the zip from a workdir's records and the answers that `glue --test` left beside them.
 
-    Of a task's runs with answers the one with the best dev score is taken; `protocol` narrows them to those of one name
-    or label. Raises `UserError` when files would be missing (unless `partial`, as long as there is one), when answers
-    are not numbers of the task, or are not as many as the leaderboard's rows. The file is whole or not there.
+    Of a task's runs with answers the one with the best dev score is taken; `protocol` narrows them to those of one
+    name, or of one label ("quick, 2 epochs"). Raises `UserError` when files would be missing (unless `partial`, as long
+    as there is one), when answers are not numbers of the task, or are not as many as the leaderboard's rows. The file
+    is whole or not there.
     """
     workdir, out = Path(workdir), Path(out)
     if out.is_dir():
@@ -112,7 +113,7 @@ def submission_table(submission: Submission) -> Table:
             f"{name}.tsv",
             record["task"],
             f"{100 * record['score']:.2f}",
-            f"{record['protocol']}, learning rate {record['learning_rate']:g}, seed {record['seed']}",
+            f"{_label(record)}, learning rate {record['learning_rate']:g}, seed {record['seed']}",
             str(record["start"]),
         )
         for name, record in submission.runs.items()
@@ -149,11 +150,16 @@ def _records(workdir: Path, protocol: str | None) -> list[Record]:
         raise UserError(f"{workdir} has no scores; run `glue --workdir {workdir} --test` first")
     if protocol is None:
         return records
-    kept = [record for record in records if protocol in (record["protocol"], record["protocol"].partition(", ")[0])]
+    kept = [record for record in records if protocol in (record["protocol"], _label(record))]
     if not kept:
-        known = sorted({record["protocol"] for record in records})
+        known = sorted({_label(record) for record in records})
         raise UserError(f"{workdir} has no run of protocol {protocol!r}; it has {', '.join(map(repr, known))}")
     return kept
+
+
+def _label(record: Record) -> str:
+    """The protocol's name and what was changed of it."""
+    return record["settings"].get("protocol", record["protocol"])
 
 
 def _choose(workdir: Path, records: Sequence[Record], sheet: Sheet) -> tuple[Record | None, str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from posenc_jax.data.tasks import GLUE_TASKS, TASKS, Examples, column, find_file, find_task, load_split
+from posenc_jax.data.tasks import GLUE_TASKS, TASKS, Examples, Missing, column, find_file, find_task, load_split
 from posenc_jax.errors import UsageError, UserError
 from tests.real_data import DATA
 
@@ -105,6 +105,9 @@ def test_what_is_missing_is_named_and_what_is_there_is_listed(tmp_path):
     write(tmp_path, "CoLA", "x", split="train")
     assert "no file dev.tsv" in complaint(tmp_path, "SST-2") and "train.tsv" in complaint(tmp_path, "SST-2")
     assert "no folder RTE" in complaint(tmp_path, "RTE") and "CoLA, SST-2" in complaint(tmp_path, "RTE")
+    for folder, task in ((tmp_path / "nowhere", "SST-2"), (tmp_path, "SST-2"), (tmp_path, "RTE")):
+        with pytest.raises(Missing):
+            find_file(folder, TASKS[task], "dev")
 
 
 def test_a_misspelt_task_is_answered_with_the_nearest():

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from posenc_jax.data.tasks import TASKS, load_split
+from posenc_jax.data.tasks import TASKS, Missing, load_split
 from posenc_jax.data.tfds_tasks import SOURCES
 from posenc_jax.errors import UsageError, UserError
 
@@ -137,6 +137,7 @@ def test_the_environment_names_the_folder(folders, monkeypatch):
 def test_what_is_wrong_with_a_dataset_is_told(folders, task, split, says):
     with pytest.raises(UserError) as caught:
         load_split(f"tfds:{folders[1]}", TASKS[task], split)
+    assert isinstance(caught.value, Missing) == (says[0].startswith("no dataset") or says[0].startswith("no split"))
     for part in says:
         assert part in str(caught.value)
     assert "\n" not in str(caught.value)

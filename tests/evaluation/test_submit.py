@@ -112,7 +112,7 @@ def test_a_better_run_without_answers_is_told_of_and_a_failed_one_does_not_count
 
 def test_a_protocol_narrows_the_choice(tmp_path):
     record(tmp_path, "WNLI", 0, 0.9, answers("WNLI", None))
-    record(tmp_path, "WNLI", 1, 0.5, answers("WNLI", None), protocol="tupe, 2 epochs")
+    record(tmp_path, "WNLI", 1, 0.5, answers("WNLI", None), protocol="tupe", settings={"protocol": "tupe, 2 epochs"})
     out = tmp_path / "glue.zip"
     for name in ("tupe", "tupe, 2 epochs"):
         assert submit(tmp_path, out, protocol=name, partial=True).runs["WNLI"]["seed"] == 1
