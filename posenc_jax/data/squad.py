@@ -55,8 +55,7 @@ def read_squad(path: str | Path) -> Squad:
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 (byte {error.start}); save the file as UTF-8") from None
     except json.JSONDecodeError as error:
-        cut = "is cut short" if not raw[error.pos :].strip() else "is not JSON"
-        raise UserError(f"{path} {cut} ({error}); copy it again") from None
+        raise UserError(f"{path} is not JSON, or it is cut short ({error}); copy it again") from None
     except _Odd as odd:
         raise UserError(f"{path}: {odd}; this is no SQuAD file") from None
     try:
