@@ -2,7 +2,7 @@
 
 A row is `[CLS] A [SEP]`. A pair is `[CLS] A [SEP] [SEP] B [SEP]`, one segment without types (RoBERTa's form, which TUPE
 uses), or where the model has token types BERT's `[CLS] A [SEP] B [SEP]`, type 0 to the first [SEP] and 1 after it.
-Whoever is too long loses words at its end, the longer of a pair first.
+The number of [SEP]s can be set. Whoever is too long loses words at its end, the longer of a pair first.
 """
 
 import dataclasses
@@ -39,15 +39,16 @@ class Bucket:
 
 
 def encode(
-    examples: Examples, tokenizer: AnyTokenizer, limit: int, types: bool = False
+    examples: Examples, tokenizer: AnyTokenizer, limit: int, types: bool = False, separators: int | None = None
 ) -> tuple[list[list[int]], list[int]]:
-    """Token ids of each example, at most `limit`, with `types` in BERT's form of a pair; and where text B begins."""
+    """Token ids of each example, at most `limit`, and where text B begins; `separators` between the texts of a pair
+    are by default one with `types`, BERT's form, else two."""
     cls, sep = tokenizer.cls, tokenizer.sep
     rows_a = tokenizer.encode_batch(examples.texts_a)
     if examples.texts_b is None:
         rows = [[cls, *a[: limit - 2], sep] for a in rows_a]
         return rows, [len(row) for row in rows]
-    between = [sep] if types else [sep, sep]
+    between = [sep] * (separators or (1 if types else 2))
     rows, starts = [], []
     for a, b in zip(rows_a, tokenizer.encode_batch(examples.texts_b), strict=True):
         a, b = truncate_pair(a, b, limit - 2 - len(between))
@@ -67,9 +68,14 @@ def truncate_pair(a: list[int], b: list[int], room: int) -> tuple[list[int], lis
     return a[: room - kept], b[:kept]
 
 
-def make_buckets(examples: Examples, tokenizer: AnyTokenizer, limit: int, types: bool = False) -> list[Bucket]:
-    """The split as arrays, one group for each length of 16, 32, 64, ... `limit` that enough of the examples want."""
-    rows, starts = encode(examples, tokenizer, limit, types)
+def make_buckets(
+    examples: Examples, tokenizer: AnyTokenizer, limit: int, types: bool = False, separators: int | None = None
+) -> list[Bucket]:
+    """The split as arrays, one group for each length of 16, 32, 64, ... `limit` that enough of the examples want.
+
+    Labels of a test split, which has none, are 0."""
+    rows, starts = encode(examples, tokenizer, limit, types, separators)
+    labels_N = np.zeros(len(rows), np.int32) if examples.labels is None else examples.labels
     starts_N = np.array(starts)
     lengths_N = np.array([len(row) for row in rows])
     buckets, low = [], 0
@@ -83,7 +89,7 @@ def make_buckets(examples: Examples, tokenizer: AnyTokenizer, limit: int, types:
         if types:  # padding is of type 0
             slot_1xL = np.arange(slots)[None]
             types_NxL = (starts_N[index_N, None] <= slot_1xL) & (slot_1xL < lengths_N[index_N, None])
-        buckets.append(Bucket(tokens_NxL, lengths_N[index_N], types_NxL, examples.labels[index_N], index_N))
+        buckets.append(Bucket(tokens_NxL, lengths_N[index_N], types_NxL, labels_N[index_N], index_N))
     return buckets
 
 

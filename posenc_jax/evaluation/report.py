@@ -9,8 +9,10 @@ from typing import Any
 from posenc_jax.config import config_diff
 from posenc_jax.evaluation.curves import CURVES_FILE, draw_curves
 from posenc_jax.evaluation.runs import Run
+from posenc_jax.evaluation.score_picture import SCORES_PICTURE, draw_scores
+from posenc_jax.evaluation.score_tables import score_notes, score_sections
 from posenc_jax.evaluation.scores import Record
-from posenc_jax.evaluation.tables import REPORT_FILE, Table, notes, score_table, write_sections
+from posenc_jax.evaluation.tables import REPORT_FILE, Table, write_sections
 
 NOTHING = "-"
 COLUMNS = (
@@ -128,7 +130,7 @@ def duration(seconds: float) -> str:
 
 
 def write_report(runs: Sequence[Run], out: str | Path) -> Path:
-    """Writes OUT/report.md (its sections "Pre-training" and "Fine-tuning") and OUT/curves.png; returns the former."""
+    """Writes OUT/report.md (its sections "Pre-training" and "Fine-tuning") and its pictures; returns the former."""
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     training = [training_table(runs).markdown()]
@@ -136,8 +138,11 @@ def write_report(runs: Sequence[Run], out: str | Path) -> Path:
         training.append(f"![loss curves]({CURVES_FILE})")
     sections = {"Pre-training": "\n\n".join(training)}
     if scored := _scored(runs):
-        lines = [f"- {note}" for note in _notes(scored)]
-        sections["Fine-tuning"] = "\n\n".join([score_table(scored).markdown(), *(["\n".join(lines)] if lines else [])])
+        lines = [f"- {note}" for note in score_notes(scored)]
+        parts = [table.markdown() for table in score_sections(scored)] + (["\n".join(lines)] if lines else [])
+        if draw_scores(scored, out / SCORES_PICTURE):
+            parts.append(f"![scores]({SCORES_PICTURE})")
+        sections["Fine-tuning"] = "\n\n".join(parts)
     write_sections(out / REPORT_FILE, sections)
     return out / REPORT_FILE
 
@@ -146,15 +151,11 @@ def print_report(runs: Sequence[Run]) -> None:
     """The same tables on the terminal."""
     training_table(runs).show()
     if scored := _scored(runs):
-        score_table(scored).show()
-        for note in _notes(scored):
+        for table in score_sections(scored):
+            table.show()
+        for note in score_notes(scored):
             print(note)
 
 
 def _scored(runs: Sequence[Run]) -> dict[str, Sequence[Record]]:
     return {run.name: run.scores for run in runs} if any(run.scores for run in runs) else {}
-
-
-def _notes(scored: dict[str, Sequence[Record]]) -> list[str]:
-    start = "{name}, " if len(scored) > 1 else ""
-    return [start.format(name=name) + note for name, records in scored.items() for note in notes(records)]

@@ -1,34 +1,69 @@
-"""The scores of a workdir: `glue/scores.json`, a list of records, one for each task and seed."""
+"""The scores of a workdir: one file a job, `glue/records/ID.json`, and what it answered on the test splits.
 
+A record holds "id", what tells the job from others ("task", "protocol", "settings", "start", "data", "learning_rate",
+"seed"), and what came of it: "score", "metrics", "columns", "steps", "seconds", "notes"; or "failed", the reason.
+"""
+
+import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from posenc_jax.data.rows import write_whole
+from posenc_jax.data.tasks import TASKS
 from posenc_jax.errors import UserError
 
-SCORES_FILE = Path("glue") / "scores.json"
+FOLDER = Path("glue")
+RECORDS, PREDICTIONS = FOLDER / "records", FOLDER / "predictions"
 
 Record = dict[str, Any]
 
+_NEEDED = ("id", "task", "protocol", "settings", "start", "learning_rate", "seed")
+
 
 def read_scores(workdir: str | Path) -> list[Record]:
-    """All records of a workdir; none where nothing was scored. Raises `UserError` for a damaged file."""
-    path = Path(workdir) / SCORES_FILE
-    if not path.exists():
-        return []
+    """All records of a workdir, by task, protocol, start, rate and seed; none where nothing was scored.
+
+    Raises `UserError` for a damaged file.
+    """
+    records = [_read(path) for path in (Path(workdir) / RECORDS).glob("*.json")]
+    order = {name: place for place, name in enumerate(TASKS)}
+    return sorted(
+        records,
+        key=lambda record: (
+            order.get(record["task"], len(order)),
+            *(str(record[key]) for key in ("task", "protocol", "start")),
+            *(record[key] for key in ("learning_rate", "seed", "id")),
+        ),
+    )
+
+
+def _read(path: Path) -> Record:
     try:
-        records = json.loads(path.read_text("utf-8"))
-        if not all(isinstance(record, dict) and "task" in record and "seed" in record for record in records):
-            raise ValueError("not a list of records")
+        record = json.loads(path.read_text("utf-8"))
+        if missing := [
+            name for name in (*_NEEDED, *(() if "failed" in record else ("columns",))) if name not in record
+        ]:
+            raise ValueError(f"it has no {missing[0]!r}")
     except (ValueError, TypeError) as error:
-        raise UserError(f"{path} is damaged ({error}); move it away and run `glue` again") from error
-    return records
+        raise UserError(f"{path} is damaged ({error}); delete that file and run `glue` again") from error
+    return record
 
 
-def write_scores(workdir: Path, records: Sequence[Record]) -> None:
-    """Writes all records whole or not at all."""
-    path = workdir / SCORES_FILE
-    path.parent.mkdir(exist_ok=True)
-    write_whole(path, json.dumps(list(records), indent=1) + "\n")
+def write_record(workdir: Path, record: Record) -> None:
+    """Writes a record whole or not at all, in place of an earlier one of the same id."""
+    folder = workdir / RECORDS
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / f"{record['id']}.json", json.dumps(record, indent=1) + "\n")
+
+
+def write_predictions(workdir: Path, job: str, answers: Mapping[str, np.ndarray]) -> None:
+    """Writes one float32 array [N] a test split: classes by `TaskSpec.labels`, or scores in the file's scale."""
+    folder = workdir / PREDICTIONS
+    folder.mkdir(parents=True, exist_ok=True)
+    file = io.BytesIO()
+    np.savez(file, **answers)
+    write_whole(folder / f"{job}.npz", file.getvalue())

@@ -1,19 +1,12 @@
-"""Tables that say what a number is: metric, split, seeds and how they were put together."""
+"""Tables for the terminal and for Markdown, with a caption that says what their numbers are."""
 
 import dataclasses
-import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from posenc_jax.data.rows import write_whole
-from posenc_jax.evaluation.scores import Record
 
 REPORT_FILE = "report.md"
-SCORES_CAPTION = (
-    "Scores x 100 on the whole dev set, last state of each run; with several seeds of the fine-tuning the median. "
-    "Majority: the same metric of the most frequent training label."
-)
-SCORE_COLUMNS = ("task", "metric", "score", "each seed", "majority", "start", "protocol", "dev rows", "seconds")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,83 +40,6 @@ class Table:
             grid.add_row(*(cell.replace("[", r"\[") for cell in row))
         out.print(grid)
         out.print(self.caption, markup=False, highlight=False)
-
-
-@dataclasses.dataclass(frozen=True)
-class Line:
-    """The runs of one task that differ by their seed only."""
-
-    task: str
-    metric: str
-    scores: tuple[float, ...]
-    """By seed, ascending."""
-    majority: float
-    start: str
-    protocol: str
-    rows: int
-    seconds: float
-    """Median over the seeds."""
-
-    def cells(self) -> tuple[str, ...]:
-        scores = [f"{100 * value:.2f}" for value in self.scores]
-        median = f"{100 * statistics.median(self.scores):.2f}"
-        each = " ".join(scores) if len(scores) > 1 else "1 seed"
-        majority = f"{100 * self.majority:.2f}"
-        return (
-            self.task, self.metric, median, each, majority,
-            self.start, self.protocol, f"{self.rows}", f"{self.seconds:.0f}",
-        )  # fmt: skip
-
-
-def summarise(records: Sequence[Record]) -> list[Line]:
-    """One line for each task, start, protocol and data, in the order of their first records."""
-    groups: dict[tuple, list[Record]] = {}
-    for record in records:
-        protocol = f"{record['epochs']} epochs x {record['batch_size']}, lr {record['learning_rate']:g}"
-        groups.setdefault((record["task"], record["start"], protocol, record["data"]), []).append(record)
-    lines = []
-    for (task, start, protocol, _), group in groups.items():
-        group = sorted(group, key=lambda record: record["seed"])
-        first = group[0]
-        lines.append(
-            Line(
-                task=task,
-                metric=first["metric"],
-                scores=tuple(record["score"] for record in group),
-                majority=first["majority"],
-                start=start,
-                protocol=protocol,
-                rows=first["rows"],
-                seconds=statistics.median(record["seconds"] for record in group),
-            )
-        )
-    return lines
-
-
-def score_table(records_of: Mapping[str, Sequence[Record]]) -> Table:
-    """The scores of one run or of several, a task's lines together; runs are named where there are several."""
-    lines = [(name, line) for name, records in records_of.items() for line in summarise(records)]
-    tasks = list(dict.fromkeys(line.task for _, line in lines))
-    lines.sort(key=lambda pair: tasks.index(pair[1].task))
-    several = len(records_of) > 1
-    return Table(
-        SCORES_CAPTION,
-        (*(["run"] if several else []), *SCORE_COLUMNS),
-        [(*([name] if several else []), *line.cells()) for name, line in lines],
-        numbers=("score", "majority", "dev rows", "seconds"),
-    )
-
-
-def notes(records: Sequence[Record]) -> list[str]:
-    """What was out of the ordinary, with the run it concerns."""
-    return [f"{record['task']} seed {record['seed']}: {note}" for record in records for note in record["notes"]]
-
-
-def print_table(records: Sequence[Record]) -> None:
-    """Scores and notes of one run on the terminal."""
-    score_table({"": records}).show()
-    for note in notes(records):
-        print(note)
 
 
 def write_sections(path: Path, sections: Mapping[str, str]) -> None:
