@@ -4,6 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from posenc_jax.data.tasks import GLUE_TASKS, TASKS, Examples, Missing, column, find_file, find_task, load_split
 from posenc_jax.errors import UsageError, UserError
@@ -259,6 +261,44 @@ def test_the_digest_is_of_all_that_is_learned_from():
     digests = [examples.digest() for examples in (base, *others)]
     assert len(set(digests)) == len(digests) and all(len(digest) == 12 for digest in digests)
     assert Examples(["a", "b"], ["c", "d"], base.labels, index=["5", "6"]).digest() == digests[0]
+
+
+TEXT = st.text(st.characters(exclude_characters="\t\n\r\0", exclude_categories=["Cs"]), min_size=1).filter(str.strip)
+ROWS = st.lists(st.tuples(TEXT, TEXT, st.sampled_from(TASKS["MNLI"].labels)), min_size=1, max_size=8)
+
+
+@pytest.fixture(scope="module")
+def fuzz(tmp_path_factory):
+    return tmp_path_factory.mktemp("fuzz")
+
+
+@settings(max_examples=100, deadline=None)
+@given(ROWS, st.sampled_from(["\n", "\r\n"]))
+def test_whatever_text_is_written_is_read_again(fuzz, rows, end):
+    lines = ["sentence1\tsentence2\tgold_label", *("\t".join(row) for row in rows)]
+    write(fuzz, "MNLI", end.join([*lines, ""]), "train")
+    examples = load_split(fuzz, TASKS["MNLI"], "train")
+    labels = [TASKS["MNLI"].labels[i] for i in examples.labels]
+    assert list(zip(examples.texts_a, examples.texts_b, labels, strict=True)) == rows
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(["MRPC", "QQP", "STS-B", "CoLA"]), st.data())
+def test_a_file_damaged_anywhere_is_read_or_refused_by_name_and_never_a_traceback(fuzz, task, data):
+    spec = TASKS[task]
+    columns = spec.columns or (*spec.texts, spec.label)
+    row = "\t".join("1" if name == spec.label else "text" for name in columns)
+    content = "\n".join([*(() if spec.columns else ("\t".join(columns),)), row, row, row, ""]).encode()
+    start = data.draw(st.integers(0, len(content)))
+    stop = data.draw(st.integers(start, min(len(content), start + 6)))
+    patch = data.draw(st.one_of(st.binary(max_size=4), st.sampled_from([b"\t", b"\n", b"\r", b"\n\n", b'"'])))
+    path = write(fuzz, task, content[:start] + patch + content[stop:])
+    try:
+        examples = load_split(fuzz, spec, "dev")
+    except UserError as error:
+        assert str(path) in str(error) and "\n" not in str(error)
+    else:
+        assert len(examples) == len(examples.labels) == len(examples.index) >= 1
 
 
 @pytest.mark.skipif(not GLUE.is_dir(), reason="no GLUE data beside the repository")
