@@ -37,9 +37,9 @@ def run_sts(
 ) -> Record:
     """Scores the encoder of `workdir` on every set under `data`; writes WORKDIR/sts/scores.json and report.md.
 
-    `layers` is "all", "last" or a number; `specials` puts [CLS] and [SEP] into the mean of a sentence. A record of the
-    same encoder, settings and data is replaced, others stay. `say` hears of each set that is done. Raises `UserError` for what is wrong with the workdir or
-    the files, `UsageError` for a layer that is not there.
+    `layers` is "all", "last" or a number; `specials` puts [CLS] and [SEP] into the mean of a sentence; `say` hears of
+    each set that is done. A record of the same encoder, settings and data is replaced, others stay. Raises `UserError`
+    for what is wrong with the workdir or the files, `UsageError` for a layer that is not there.
     """
     began = time.monotonic()
     sets, absent = load_sts(data, split)

@@ -32,8 +32,7 @@ def run_wic(
     """Chooses layer and threshold on `split`, scores there and on every other split that has labels.
 
     Writes WORKDIR/wic/scores.json, a list in which a record of the same encoder and data is replaced, and report.md.
-    `say` hears of each split that is encoded.
-    Raises `UserError` for what is wrong with the workdir or the files.
+    `say` hears of each split that is done. Raises `UserError` for what is wrong with the workdir or the files.
     """
     began = time.monotonic()
     splits, notes = [load_wic(data, split)], []
@@ -78,7 +77,8 @@ def word_cosines(
 def word_rows(pretrained: Pretrained, places: Sequence[Place]) -> tuple[list[Row], int]:
     """The sentences, with the slots of the word in question; and how many were cut, to a window around the word.
 
-    The vector of a word is the mean over its subwords (our choice: the paper does not say).
+    The vector of a word is the mean over its subwords (our choice: the paper does not say); a piece that is only the
+    space before it is none of them.
     """
     tokenizer, room = pretrained.tokenizer, pretrained.length - 2
     rows, cut = [], 0

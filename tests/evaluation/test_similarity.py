@@ -184,5 +184,5 @@ def test_a_layer_that_is_not_there_is_refused(post, wanted):
 
 
 def test_a_folder_that_is_no_workdir_is_refused(tmp_path):
-    with pytest.raises(UserError, match="config.json"):
+    with pytest.raises(UserError, match=r"config\.json"):
         load_encoder(tmp_path)
