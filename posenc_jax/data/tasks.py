@@ -151,10 +151,10 @@ def load_split(directory: str | Path, task: TaskSpec, split: str) -> Examples:
     line, what is wrong with it.
     """
     _check_split(task, split)
-    if is_tfds(directory):
+    if (place := str(directory)) == "tfds" or place.startswith("tfds:"):
         from posenc_jax.data.tfds_tasks import load_tfds_split
 
-        return load_tfds_split(str(directory).partition(":")[2], task, split)
+        return load_tfds_split(place.partition(":")[2], task, split)
     path = find_file(directory, task, split)
     lines, whole = _read_lines(path)
     header, first = _header(path, task, split, lines[0])
@@ -189,11 +189,6 @@ def load_split(directory: str | Path, task: TaskSpec, split: str) -> Examples:
         index=index,
         notes=_notes(path, task, cut, undecided, len(lines)),
     )
-
-
-def is_tfds(directory: str | Path) -> bool:
-    """Whether task data is named "tfds" or "tfds:DATA_DIR" instead of a folder of TSV files."""
-    return str(directory) == "tfds" or str(directory).startswith("tfds:")
 
 
 def label_array(labels: Sequence[float], task: TaskSpec) -> np.ndarray:

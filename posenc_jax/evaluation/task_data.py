@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from posenc_jax.data.tasks import GLUE_TASKS, Examples, TaskSpec, column, find_file, find_task, is_tfds, load_split
+from posenc_jax.data.tasks import GLUE_TASKS, Examples, Missing, TaskSpec, column, find_task, load_split
 from posenc_jax.errors import UsageError, UserError
 from posenc_jax.evaluation.finetune import Task
 
@@ -36,10 +36,6 @@ def load_tasks(data: str | Path, names: Sequence[str], test: bool = False) -> tu
     return tasks, skipped
 
 
-class Missing(UserError):
-    """A file of a task is not there."""
-
-
 def load_task(data: str | Path, name: str, lenient: bool = False, test: bool = False) -> tuple[Task, list[str]]:
     """Reads the splits of a task; with `lenient`, dev splits but the first, and test splits, may be missing, and
     AX always may: sentences say so. Raises `Missing`, and `UserError` for bad files."""
@@ -47,7 +43,7 @@ def load_task(data: str | Path, name: str, lenient: bool = False, test: bool = F
 
     def read(of: TaskSpec, split: str, optional: bool) -> Examples | None:
         try:
-            examples = _read(data, of, split)
+            examples = load_split(data, of, split)
         except Missing as error:
             if not optional:
                 raise
@@ -64,12 +60,3 @@ def load_task(data: str | Path, name: str, lenient: bool = False, test: bool = F
     dev, answers = ({split: rows for split, rows in part.items() if rows} for part in (dev, answers))
     digests = [examples.digest() for examples in (train, *dev.values())]
     return Task(spec, train, dev, answers, hashlib.sha256(" ".join(digests).encode()).hexdigest()[:12]), notes
-
-
-def _read(data: str | Path, spec: TaskSpec, split: str) -> Examples:
-    if not is_tfds(data):
-        try:
-            find_file(data, spec, split)
-        except UserError as error:
-            raise Missing(str(error)) from None
-    return load_split(data, spec, split)
