@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from posenc_jax.config import ModelConfig
 from posenc_jax.data.tasks import Examples, TaskSpec, column
 from posenc_jax.evaluation.batches import Bucket, evaluation_batches, make_buckets, steps_per_epoch, training_batches
-from posenc_jax.evaluation.metrics import majority, score
+from posenc_jax.evaluation.metrics import majority, oddities, score
 from posenc_jax.evaluation.pretrained import Pretrained
 from posenc_jax.evaluation.protocols import Settings
 from posenc_jax.objectives.supervised import SCORE_SCALE, Supervised
@@ -199,6 +199,8 @@ def _scores(bench: Bench, labels_N: np.ndarray, predictions_N: np.ndarray) -> tu
     for metric in bench.spec.metrics:
         values[metric], why = score(metric, labels_N, predictions_N)
         notes += [why] if why else []
+    if bench.spec.labels and not notes:
+        notes = oddities(labels_N, predictions_N, bench.spec.labels)
     majorities = {metric: majority(metric, train_N, labels_N) for metric in bench.spec.metrics}
     chosen = bench.settings.metrics
     part = {
