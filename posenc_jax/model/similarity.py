@@ -24,7 +24,7 @@ Sums = dict[str, jax.Array]
 def count_texts(segments_BxL: jax.Array) -> jax.Array:
     """Texts of two words or more: the weight of `word_cosines`."""
     size_BxL = _same_text(segments_BxL).sum(-1)
-    return jnp.where(size_BxL > 1, 1 / jnp.maximum(size_BxL, 1), 0.0).sum()
+    return jnp.round(jnp.where(size_BxL > 1, 1 / jnp.maximum(size_BxL, 1), 0.0).sum())
 
 
 def word_cosines(hidden_BxLxD: jax.Array, segments_BxL: jax.Array) -> Sums:
