@@ -171,7 +171,7 @@ def tables(record: Record) -> list[Table]:
     for rule, what in RULES.items():
         best = record[rule]["best"]
         scores = (f"{best['accuracy'][name]:.1f} ± {best['standard error'][name]:.1f}" for name in splits)
-        rows.append((what, names[best["layer"]], f"{best['threshold']:.3g}", *scores))
+        rows.append((what, names[best["layer"]], f"{best['threshold']:.4g}", *scores))
     rows.append(("always the same sense", "-", "-", *(f"{record['always same'][name]:.1f}" for name in splits)))
     columns = ("rule", "layer", "threshold", *splits)
     by_layer = []
@@ -179,7 +179,7 @@ def tables(record: Record) -> list[Table]:
         cells = []
         for rule in RULES:
             entry = record[rule]["layers"][place]
-            cells += [f"{entry['threshold']:.3g}", *(f"{entry['accuracy'][split]:.1f}" for split in splits)]
+            cells += [f"{entry['threshold']:.4g}", *(f"{entry['accuracy'][split]:.1f}" for split in splits)]
         by_layer.append((name, *cells))
     heads = ("layer", *(f"{rule}: {what}" for rule in RULES for what in ("threshold", *splits)))
     return [
