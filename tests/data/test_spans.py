@@ -2,7 +2,6 @@
 
 import importlib.util
 import itertools
-import os
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +14,9 @@ from posenc_jax.data.squad import Answer, Question, read_squad
 from posenc_jax.data.tokenizer import train_tokenizer
 from posenc_jax.data.wordpiece import JsonTokenizer
 from posenc_jax.evaluation.squad_metrics import normalise
+from tests.real_data import DATA
 
-SQUAD = Path(os.environ.get("POSENC_JAX_DATA") or Path(__file__).parents[3] / "shared" / "data") / "squad"
+SQUAD = DATA / "squad"
 TEXT = (
     "Über Straße №7: The Café's ﬁrst “owner” — naïve — paid ½ £1,234.50 (in 2010) for 東京!\n\tReally? "
     "e\u0301té 😀 done."
