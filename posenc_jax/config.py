@@ -265,7 +265,7 @@ def config_diff(old: Config, new: Config) -> list[str]:
 
 
 def describe(config: Config) -> str:
-    """What a run trains, in words: the scheme, then all that is not as in plain BERT: "tupe+t5, untie_cls, pairwise"."""
+    """What a run trains: the scheme, then all that is not as in plain BERT: "tupe+t5, untie_cls, pairwise"."""
     extra = config.differentiation
     words = [describe_model(config.model)]
     if config.mlm.unit != "token":

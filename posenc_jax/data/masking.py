@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from posenc_jax.config import MlmConfig
 from posenc_jax.data.tokenizer import OURS, Specials
 
-
 SLACK = {"token": 1, "word": 5, "span": 13}
 """Predictions beyond the share of a full row, so that the last word or span drawn mostly fits in whole."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from posenc_jax.config import config_diff
 from posenc_jax.evaluation.curves import CURVES_FILE, draw_curves
+from posenc_jax.evaluation.objective_tables import objective_tables
 from posenc_jax.evaluation.runs import Run
 from posenc_jax.evaluation.score_picture import SCORES_PICTURE, draw_scores
 from posenc_jax.evaluation.score_tables import score_notes, score_sections
@@ -34,7 +35,8 @@ def training_table(runs: Sequence[Run]) -> Table:
 def _caption(runs: Sequence[Run]) -> str:
     rows = Counter(run.config.train.eval_rows for run in runs)
     sentences = [
-        "Validation loss: nats a masked word, mean over the masked words of "
+        "Validation loss: nats a masked word (of the generator, where replaced words are detected), mean over the "
+        "masked words of "
         f"{next(iter(rows)) if len(rows) == 1 else 'the first'} held-out rows (all where there are fewer), the same "
         "masks for every run and step, last parameters. Unigram entropy: nats a word of the held-out text for whoever "
         "knows how frequent each word is and no more; below: by how much the loss is less. "
@@ -133,7 +135,7 @@ def write_report(runs: Sequence[Run], out: str | Path) -> Path:
     """Writes OUT/report.md (its sections "Pre-training" and "Fine-tuning") and its pictures; returns the former."""
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
-    training = [training_table(runs).markdown()]
+    training = [table.markdown() for table in (training_table(runs), *objective_tables(runs))]
     if draw_curves(runs, out / CURVES_FILE):
         training.append(f"![loss curves]({CURVES_FILE})")
     sections = {"Pre-training": "\n\n".join(training)}
@@ -149,7 +151,8 @@ def write_report(runs: Sequence[Run], out: str | Path) -> Path:
 
 def print_report(runs: Sequence[Run]) -> None:
     """The same tables on the terminal."""
-    training_table(runs).show()
+    for table in (training_table(runs), *objective_tables(runs)):
+        table.show()
     if scored := _scored(runs):
         for table in score_sections(scored):
             table.show()

@@ -31,8 +31,14 @@ class Run:
     """The family of a model that was not trained here."""
 
     def curve(self, kind: str) -> list[tuple[int, float]]:
-        """(step, loss) of every "train" or "validation" line."""
-        return [(event["step"], event["loss"]) for event in self.events if event["kind"] == kind]
+        """(step, loss in nats a masked word) of every "train" or "validation" line; with replaced-token detection that
+        is the generator's."""
+        return [(event["step"], event.get("mlm_loss", event["loss"])) for event in self.events if event["kind"] == kind]
+
+    @property
+    def last_validation(self) -> dict[str, Any]:
+        """The last "validation" line; empty before there is one."""
+        return next((event for event in reversed(self.events) if event["kind"] == "validation"), {})
 
     @property
     def summary(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from flax.traverse_util import flatten_dict
 
-from posenc_jax.config import ModelConfig
+from posenc_jax.config import Config, ModelConfig
 from posenc_jax.data.wordpiece import load_tokenizer
 from posenc_jax.errors import UserError
 from posenc_jax.interop.architecture import check_exportable, choose_family, to_settings
@@ -20,6 +20,7 @@ from posenc_jax.interop.plain import to_plain
 from posenc_jax.interop.shapes import abstract_params
 from posenc_jax.interop.tokenizer_files import tokenizer_files
 from posenc_jax.interop.weights import to_tensors
+from posenc_jax.objectives.rtd import Rtd, generator_config
 from posenc_jax.training.checkpoint import read_params
 from posenc_jax.training.workdir import read_config
 
@@ -35,22 +36,26 @@ class Exported:
     """What computes otherwise there than here, a sentence each."""
 
 
-def export_hf(workdir: str | Path, out: str | Path) -> Exported:
+def export_hf(workdir: str | Path, out: str | Path, generator: bool = False) -> Exported:
     """Writes config.json, model.safetensors and the tokenizer of the newest checkpoint that can be read.
 
-    Attention with learned positions becomes BERT (RoBERTa where places are counted from the padding's id), with
-    `embedding_width` or a replaced-token head ELECTRA, a mixed model ConvBERT; an imported one what it was. Symmetric
-    and pairwise models are folded into plain ones (`plain.py`). Raises `UserError` with the field where no class of
-    theirs computes the same, `UsageError` for an `out` that is not empty. All is written, or nothing.
+    Of a run with replaced-token detection that is the discriminator, or with `generator` the generator, given its own
+    copy of what it shares. Attention with learned positions becomes BERT (RoBERTa where places are counted from the
+    padding's id), with `embedding_width` or a replaced-token head ELECTRA, a mixed model ConvBERT; an imported one what
+    it was. Symmetric and pairwise models are folded into plain ones (`plain.py`). Raises `UserError` with the field
+    where no class of theirs computes the same, `UsageError` for an `out` that is not empty. All is written, or nothing.
     """
     workdir = Path(workdir)
     if not workdir.is_dir():
         raise UserError(f"there is no folder {workdir}; name a workdir of `pretrain` or `import`")
-    model = read_config(workdir).model
-    check_exportable(model)
+    config = read_config(workdir)
     tokenizer, origin = load_tokenizer(workdir), read_origin(workdir)
+    vocab_size = config.model.vocab_size or tokenizer.vocab_size
+    config = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=vocab_size))
+    check_exportable(config.model)
     params, step = read_params(workdir)
-    model = dataclasses.replace(model, vocab_size=model.vocab_size or tokenizer.vocab_size)
+    model, params = _network(config, params, generator, workdir)
+    check_exportable(model)
     _check_params(params, model, workdir)
     family = FAMILIES[origin.model_type] if origin else choose_family(model, set(params), tokenizer.pad)
     with whole_folder(Path(out), "--out") as part:
@@ -70,6 +75,16 @@ def write_model(folder: Path, family: Family, model: ModelConfig, params: dict[s
     write_tensors(folder / WEIGHTS, to_tensors(params, family))
     shutil.copymode(folder / CONFIG, folder / WEIGHTS)  # safetensors makes files that only their owner reads
     return name
+
+
+def _network(config: Config, params: dict[str, Any], generator: bool, workdir: Path) -> tuple[ModelConfig, dict]:
+    """The one network to write, of the one or two that the run has."""
+    if not generator:
+        return config.model, {name: tree for name, tree in params.items() if name != "generator"}
+    if "generator" not in params:
+        raise UserError(f"the run in {workdir} trained no generator; leave --generator out")
+    small = generator_config(config.model, config.rtd)
+    return small, Rtd(config.model, config.mlm, config.rtd).generator_params(params)
 
 
 def _check_params(params: dict[str, Any], model: ModelConfig, workdir: Path) -> None:

@@ -122,13 +122,13 @@ def test_a_sample_that_is_the_original_counts_as_real_and_every_masked_slot_is_w
 
 
 def test_samples_follow_the_generators_probabilities():
-    objective, params = make(std=0.1)
+    objective, _ = make(std=0.1)
     batch = {name: np.repeat(value[:1], 4000, 0) for name, value in make_batch().items()}
     batch["row"] = np.arange(4000, dtype=np.int32)
     logits = np.random.default_rng(3).normal(0, 1.5, 66).astype(np.float32)
     examples = jax.jit(objective.prepare)(batch, jax.random.key(1))
     width = examples["predicted"].shape[1]
-    replace = jax.jit(lambda l, e: objective._replace(l, e))
+    replace = jax.jit(objective._replace)
     tokens = replace(jnp.broadcast_to(jnp.append(logits, jnp.full(5, 9.0)), (4000, width, 71)), examples)[0]
     used = np.asarray(examples["predicted_weight"]) > 0
     drawn = np.take_along_axis(np.asarray(tokens), np.asarray(examples["predicted"]), 1)[used]
@@ -226,7 +226,8 @@ def test_a_slot_drawn_twice_becomes_the_mean_id_as_in_electras_code():
     objective, _ = make(mlm=MlmConfig(random_share=0.0, kept_share=0.15, with_replacement=True))
     examples = {
         "original": jnp.full((1, 6), 9), "predicted": jnp.array([[2, 2, 4, 0]]), "target": jnp.full((1, 4), 9),
-        "predicted_weight": jnp.array([[1.0, 1.0, 1.0, 0.0]]), "sample_key": jax.random.key_data(jax.random.key(0))[None],
+        "predicted_weight": jnp.array([[1.0, 1.0, 1.0, 0.0]]),
+        "sample_key": jax.random.key_data(jax.random.key(0))[None],
     }  # fmt: skip
     logits = jnp.full((1, 4, 71), -1e9).at[0, jnp.arange(4), jnp.array([20, 31, 50, 60])].set(0.0)
     tokens, replaced, _ = objective._replace(logits, examples)
