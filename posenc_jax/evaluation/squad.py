@@ -240,6 +240,9 @@ def fine_tune(job: Job, encoder: Any | None, seed: int) -> Any:
     except KeyboardInterrupt:
         terminal.say(f"stopped at step {at} of {job.steps}: nothing of this run is kept; the same line starts it anew")
         raise
+    except UserError as error:
+        what = str(error).partition(";")[0]
+        raise UserError(f"{what}; lower --learning-rate ({job.protocol.learning_rate:g})") from error
     finally:
         terminal.close()
     return state.params
@@ -261,6 +264,9 @@ def answer(job: Job, params: Any) -> list[Answered]:
             if (done * LOGS) // len(job.windows) > said:
                 said = (done * LOGS) // len(job.windows)
                 terminal.say(f"SQuAD dev windows searched: {done} of {len(job.windows)}")
+    except KeyboardInterrupt:
+        terminal.say(f"stopped before the last answer: all {job.steps} steps of this run are lost with it")
+        raise
     finally:
         terminal.close()
     return choose_answers(job.windows, beams, job.passages, job.protocol.head)

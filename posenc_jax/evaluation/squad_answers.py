@@ -82,16 +82,14 @@ def _spans(window: Window, beam: Beams) -> tuple[np.ndarray, ...]:
     """First and last token in the passage, and both scores, of every span that counts."""
     start_KxK = np.broadcast_to(beam.start_BxK[:, None], beam.end_BxKxK.shape) - window.first_slot
     end_KxK = beam.end_BxKxK - window.first_slot
-    inside_KxK = (start_KxK >= 0) & (end_KxK < window.tokens) & (start_KxK <= end_KxK)
-    inside_KxK &= end_KxK - start_KxK < MAX_ANSWER
-    inside_KxK &= window.owned[np.clip(start_KxK, 0, window.tokens - 1)]
-    start_score_KxK = np.broadcast_to(beam.start_score_BxK[:, None], inside_KxK.shape)
-    return (
-        start_KxK[inside_KxK] + window.first_token,
-        end_KxK[inside_KxK] + window.first_token,
-        start_score_KxK[inside_KxK],
-        beam.end_score_BxKxK[inside_KxK],
-    )
+    counts_KxK = (start_KxK >= 0) & (end_KxK < window.tokens) & (start_KxK <= end_KxK)
+    counts_KxK &= end_KxK - start_KxK < MAX_ANSWER
+    start_S, end_S = start_KxK[counts_KxK], end_KxK[counts_KxK]
+    start_score_S = np.broadcast_to(beam.start_score_BxK[:, None], counts_KxK.shape)[counts_KxK]
+    end_score_S = beam.end_score_BxKxK[counts_KxK]
+    owned_S = window.owned[start_S]
+    spans = start_S + window.first_token, end_S + window.first_token, start_score_S, end_score_S
+    return tuple(column_S[owned_S] for column_S in spans)
 
 
 def nbest(answer: Answered) -> list[dict[str, float | str]]:

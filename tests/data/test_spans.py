@@ -160,6 +160,12 @@ def test_questions_without_a_place_for_their_answer_are_not_learned_but_asked(to
     assert any(window.start for window in make_windows([second], tokenizer, 64, 20, False, train=True)[0])
 
 
+def test_a_passage_or_a_question_without_tokens_is_one_window(tokenizer):
+    for text, context in (("", "one two"), ("what ?", "\u200b")):
+        windows, passages = make_windows([Question("q", text, context, ())], tokenizer, 16, 128, True, train=False)
+        assert len(windows) == 1 and windows[0].tokens == len(passages[0].ids) == len(windows[0].owned)
+
+
 def test_long_questions_are_cut_and_leave_half_of_the_row(tokenizer):
     long = Question("q", "where is it ? " * 100, CONTEXT * 3, ())
     for limit, most in ((400, MAX_QUERY), (64, 32), (16, 8)):

@@ -117,6 +117,10 @@ def spoil(change):
         (spoil(lambda c: questions(c)[0]["answers"][0].update(answer_start="9")), "is not a int"),
         (spoil(lambda c: questions(c)[0]["answers"][0].update(answer_start=True)), "is not a int"),
         (spoil(lambda c: questions(c)[0]["answers"][0].update(text="")), "an answer of question 'q1' has an empty"),
+        (
+            spoil(lambda c: questions(c)[0].update(question="\ud83d?")),
+            "'question' of question 'q1' holds half a character",
+        ),
         (spoil(lambda c: questions(c)[0].update(answers=["Eider"])), "an answer of question 'q1' is not an object"),
     ],
 )

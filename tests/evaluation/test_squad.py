@@ -217,6 +217,16 @@ def test_an_interrupted_run_says_what_is_lost_and_leaves_no_record(workdir, file
     assert read_records(workdir / "squad") == []
 
 
+def test_a_run_that_diverges_is_one_sentence_and_leaves_no_record(workdir, files, monkeypatch):
+    def diverged(*args, **hooks):
+        raise UserError("the loss is not finite at step 3; start in a new workdir")
+
+    monkeypatch.setattr(squad, "fit", diverged)
+    with pytest.raises(UserError, match=r"the loss is not finite at step 3; lower --learning-rate \(0.7\)$"):
+        run_squad(workdir, *files, learning_rate=0.7, **SETTINGS)
+    assert read_records(workdir / "squad") == []
+
+
 def test_what_is_odd_about_the_files_is_noted(workdir, files, files_2, tmp_path, stub):
     content = json.loads(files[0].read_text())
     content["data"][0]["paragraphs"][0]["qas"][0]["answers"][0]["answer_start"] += 1

@@ -91,6 +91,12 @@ def test_a_question_without_any_span_has_an_empty_answer():
     assert nbest(answer)[0]["text"] == ""
 
 
+def test_a_passage_without_tokens_has_an_empty_answer():
+    nothing = Window(0, range(HEAD + 1), HEAD, 0, 0, np.zeros(0, bool))
+    (answer,) = choose_answers([nothing], [beams({(HEAD, HEAD): 1.0})], [Passage("\u200b", [], [])], "joint")
+    assert answer.text == ""
+
+
 def test_questions_keep_their_own_windows():
     windows = [window(0, 9), window(3, 9, question=1), window(6, 9)]
     found = [beams({(HEAD, HEAD): score}) for score in (-2.0, 5.0, -1.0)]
