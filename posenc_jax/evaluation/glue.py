@@ -278,4 +278,6 @@ def _write_table(workdir: Path) -> None:
         "averages": [dataclasses.asdict(mean) for mean in mean_lines(records)],
         "failed": [{name: r[name] for name in ("id", "failed")} for r in records if "failed" in r],
     }
-    write_whole(workdir / TABLE_FILE, json.dumps(table, indent=1) + "\n")
+    text, path = json.dumps(table, indent=1) + "\n", workdir / TABLE_FILE
+    if not path.exists() or path.read_text("utf-8") != text:
+        write_whole(path, text)

@@ -169,7 +169,7 @@ class _Workers:
             worker.pipe.send(worker.job)
 
     def _hear(self, worker: _Worker, queue: list[tuple[Job, int]], tell: Tell) -> None:
-        job = worker.job
+        job, attempt = worker.job, worker.attempt
         try:
             kind, value = worker.pipe.recv()
         except (EOFError, ConnectionResetError):
@@ -182,7 +182,7 @@ class _Workers:
         if kind == "step":
             tell("step", job, value)
             return
-        attempt, worker.job = worker.attempt, None
+        worker.job = None
         if kind == "done":
             tell("done", job, value)
         elif _retried(attempt, value[0]):

@@ -6,8 +6,7 @@ from pathlib import Path
 from posenc_jax.evaluation.scores import Record
 from posenc_jax.evaluation.summary import summarise
 
-SCORES_PICTURE = "glue/scores.png"
-"""In the folder of the report."""
+SCORES_PICTURE = "scores.png"
 
 
 def draw_scores(records_of: Mapping[str, Sequence[Record]], path: Path) -> bool:
@@ -42,7 +41,6 @@ def draw_scores(records_of: Mapping[str, Sequence[Record]], path: Path) -> bool:
     axes.set_xticks(range(len(tasks)), [f"{column}\n{metric}" for column, metric in tasks], fontsize=8)
     axes.grid(alpha=0.3, axis="y")
     axes.legend(frameon=False, fontsize=8)
-    path.parent.mkdir(exist_ok=True)
     part = path.with_name(f"{path.name}.part")
     figure.savefig(part, dpi=150, format="png")
     part.replace(path)

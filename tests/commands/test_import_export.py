@@ -72,7 +72,7 @@ def test_an_imported_roberta_is_fine_tuned_with_its_own_special_ids(data, tmp_pa
     words = len(json.loads((tmp_path / "hf" / "vocab.json").read_text()))
     make("roberta_tiny", "RobertaForMaskedLM", vocab_size=words).save_pretrained(tmp_path / "hf")
     assert main(["import", "hf", str(tmp_path / "hf"), "--workdir", str(tmp_path / "run")]) == 0
-    assert run_glue(tmp_path / "run", data, ["STS-B"], epochs=1, batch_size=8)[0]["rows"] == 8
+    assert run_glue(tmp_path / "run", data, ["STS-B"], epochs=1, batch_size=8)[0]["columns"]["STS-B"]["rows"] == 8
     assert main(["export", "hf", "--workdir", str(tmp_path / "run"), "--out", str(tmp_path / "out")]) == 0
     assert type(transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "out")).__name__ == "RobertaForMaskedLM"
 

@@ -17,7 +17,8 @@ from posenc_jax.data.probes import write_probes
 from posenc_jax.data.tasks import TASKS, load_split
 from posenc_jax.data.tokenizer import train_tokenizer
 from posenc_jax.evaluation.batches import make_buckets
-from posenc_jax.evaluation.finetune import Job, Protocol, fine_tune, make_objective
+from posenc_jax.evaluation.finetune import Bench, fine_tune, make_objective
+from posenc_jax.evaluation.protocols import PROTOCOLS, override
 from posenc_jax.parallel.mesh import AXES
 
 KINDS = (
@@ -63,11 +64,12 @@ def test_the_order_probe_needs_positions(order_probe, scheme):
         dropout=0.0,
         attention_dropout=0.0,
     )
-    protocol = Protocol(learning_rate=2e-3, epochs=2)
+    settings = override(PROTOCOLS["default"], epochs=2).settings(TASKS["order"], model, 32, sum(map(len, train)))
     mesh = Mesh(np.array(jax.devices()[:1]).reshape(1, 1, 1), AXES)
-    job = Job(TASKS["order"], protocol, mesh, make_objective(TASKS["order"], model), train, dev)
-    result = fine_tune(job, None, seed=0)
-    assert result["rows"] == DEV_ROWS and result["majority"] == {"accuracy": 0.5}
+    objective = make_objective(TASKS["order"], model, settings)
+    result, _ = fine_tune(Bench(TASKS["order"], settings, mesh, objective, train, {"dev": dev}, {}), None, 2e-3, seed=0)
+    column = result["columns"]["order"]
+    assert column["rows"] == DEV_ROWS and column["majority"] == 0.5
     three_sigma = 3 * math.sqrt(0.25 / DEV_ROWS)
     if scheme == "none":
         assert abs(result["score"] - 0.5) <= three_sigma

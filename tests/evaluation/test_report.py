@@ -9,7 +9,9 @@ from posenc_jax.config import Config, ModelConfig, PositionConfig, TrainConfig, 
 from posenc_jax.errors import UserError
 from posenc_jax.evaluation.report import COLUMNS, duration, print_report, training_table, write_report
 from posenc_jax.evaluation.runs import read_runs
+from posenc_jax.evaluation.scores import write_record
 from posenc_jax.evaluation.tables import write_sections
+from tests.evaluation.score_records import record
 
 CONFIG = Config(
     model=ModelConfig(vocab_size=50, positions=PositionConfig(scheme="tupe+t5", untie_cls=True)),
@@ -35,13 +37,7 @@ def make_run(folder, *, seed=0, loss=5.0, finished=True, entropy=6.5, score=None
         ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     if score is not None:
-        record = {
-            "task": "order", "metric": "accuracy", "seed": 0, "score": score, "majority": 0.5, "rows": 2000,
-            "seconds": 9.0, "start": "step 20 (ab)", "epochs": 2, "batch_size": 32, "learning_rate": 1e-3, "data": "x",
-            "notes": ["a note"],
-        }  # fmt: skip
-        (folder / "glue").mkdir()
-        (folder / "glue" / "scores.json").write_text(json.dumps([record]))
+        write_record(folder, record("order", score, column="order", start="step 20 (ab)", notes=["a note"]))
     return folder
 
 
@@ -95,7 +91,8 @@ def test_the_report_holds_both_tables_and_the_picture(tmp_path, capsys):
     assert text.index("## Pre-training") < text.index("| a | tupe+t5, untie_cls |") < text.index("## Fine-tuning")
     assert "| a | order | accuracy | 61.00 |" in text and "- a, order seed 0: a note" in text and "dev set" in text
     assert "![loss curves](curves.png)" in text
-    assert (tmp_path / "out" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert "![scores](scores.png)" in text
+    assert all((tmp_path / "out" / name).read_bytes().startswith(b"\x89PNG") for name in ("curves.png", "scores.png"))
     print_report(runs)
     printed = " ".join(capsys.readouterr().out.split())
     assert (
