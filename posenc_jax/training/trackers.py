@@ -102,13 +102,13 @@ class Terminal:
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
         if kind == "train":
             speed = f"  {values['tokens_per_second']:,.0f} tokens/s" if "tokens_per_second" in values else ""
-            note = f"loss {values['loss']:.3f}{speed}"
+            note = f"{_losses(values)}{speed}"
             if self._bar:
                 self._bar.update(self._task, completed=step, note=note)
             else:
                 self.say(f"{self._title}  step {step}/{self._total}  {note}  {self._left(step)} left")
         elif kind == "validation":
-            self.say(f"{self._title}  step {step}/{self._total}  validation loss {values['loss']:.4f}")
+            self.say(f"{self._title}  step {step}/{self._total}  validation {_losses(values)}")
 
     def say(self, line: str) -> None:
         if self._bar:
@@ -127,3 +127,9 @@ class Terminal:
         since, first = self._clock or (time.monotonic(), step)
         seconds = round((time.monotonic() - since) / max(1, step - first) * (self._total - step))
         return f"{seconds // 60}:{seconds % 60:02d}"
+
+
+def _losses(values: Mapping[str, float]) -> str:
+    """The loss, and the terms that it is the weighted sum of where there are several."""
+    terms = [f"{name.removesuffix('_loss')} {value:.4f}" for name, value in values.items() if name.endswith("_loss")]
+    return f"loss {values['loss']:.4f}" + (f" ({', '.join(terms)})" if terms else "")

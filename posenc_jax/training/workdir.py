@@ -63,8 +63,12 @@ def read_config(workdir: Path) -> Config:
     try:
         settings = json.loads(path.read_text())
         config = config_from_dict(settings)
-        if missing := sorted(flatten(config_to_dict(config)).keys() - flatten(settings).keys()):
-            raise ValueError(f"it has no {missing[0]!r}")
+        known = flatten(config_to_dict(config))
+        if missing := sorted(known.keys() - flatten(settings).keys()):
+            raise ValueError(
+                f"it has no {missing[0]!r}; where another version wrote it, put that in, the default being "
+                f"{json.dumps(known[missing[0]])}"
+            )
         return config
     except (ValueError, UsageError) as error:
         raise UserError(f"{path} is damaged ({error}); copy it from a run with the same settings") from error
