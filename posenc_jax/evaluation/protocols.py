@@ -255,7 +255,7 @@ def override(
         changes["seeds"] = tuple(range(protocol.seeds[0], protocol.seeds[0] + seeds))
     if epochs is not None:
         changes |= {"epochs": epochs, "epochs_of": {}, "epochs_beyond": None}
-        words.append(f"{epochs} epochs")
+        words.append(f"{epochs} epoch{'s' * (epochs > 1)}")
     if batch_size is not None and batch_size != protocol.batch_size:
         changes["batch_size"] = batch_size
         words.append(f"{batch_size} rows a step")

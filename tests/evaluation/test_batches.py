@@ -41,6 +41,18 @@ def test_one_text_and_a_pair_have_the_published_form():
     assert encode(pair, Words(), 16)[0] == [[CLS, 11, 12, SEP, SEP, 13, SEP]]
 
 
+def test_the_number_of_separators_can_be_set_apart_from_the_types():
+    pair = Examples(["a bb"], ["ccc"], np.zeros(1, np.int32))
+    assert encode(pair, Words(), 16, separators=1) == ([[CLS, 11, 12, SEP, 13, SEP]], [4])
+    assert encode(pair, Words(), 16, types=True, separators=2) == ([[CLS, 11, 12, SEP, SEP, 13, SEP]], [5])
+
+
+def test_a_test_split_has_no_labels_and_keeps_its_places():
+    unlabelled = Examples(["a", "a bb ccc dddd"], None, None)
+    places = [index_B for index_B, _ in evaluation_batches(make_buckets(unlabelled, Words(), 32), 4)]
+    assert sorted(np.concatenate(places)) == [0, 1]
+
+
 def test_what_is_too_long_is_cut_at_its_end_and_keeps_its_separators():
     single = Examples(["a bb ccc dddd"], None, np.zeros(1, np.int32))
     pair = Examples(["a bb ccc dddd"], ["a bb"], np.zeros(1, np.int32))

@@ -8,6 +8,7 @@ import numpy as np
 from flax import linen as nn
 
 from posenc_jax.config import ModelConfig, PositionConfig
+from posenc_jax.model.encoder import Encoder
 from posenc_jax.objectives.supervised import Supervised
 
 MODEL = ModelConfig(
@@ -94,6 +95,26 @@ def test_the_answer_is_read_at_the_first_place():
     others = {**apart, "tokens": np.where(later & (apart["tokens"] > 0), 7, apart["tokens"]).astype(np.int32)}
     np.testing.assert_array_equal(predict(objective, params, apart), predict(objective, params, others))
     assert not np.array_equal(predict(objective, params, apart), predict(objective, params, examples))
+
+
+def test_the_single_head_is_one_dense_layer_on_the_first_word():
+    objective, examples = Supervised(MODEL, 3, head="single"), batch()
+    params = parameters(objective)
+    assert jax.tree.map(np.shape, params["head"]) == {"output": {"kernel": (16, 3), "bias": (3,)}}
+    encode = jax.jit(Encoder(MODEL).apply)
+    hidden_BxD = encode({"params": params["encoder"]}, examples["tokens"], examples["segments"])[:, 0]
+    kernel_DxC, bias_C = (np.asarray(params["head"]["output"][name], np.float64) for name in ("kernel", "bias"))
+    assert np.abs(kernel_DxC).max() <= (6 / (16 + 3)) ** 0.5 and np.abs(kernel_DxC).max() > 0.4 and not bias_C.any()
+    logits_BxC = np.asarray(hidden_BxD, np.float64) @ kernel_DxC
+    np.testing.assert_allclose(predict(objective, params, examples), logits_BxC, rtol=1e-5, atol=1e-6)
+    assert loss(objective, params, examples, True)[0] != loss(objective, params, examples)[0]  # its input is dropped
+
+
+def test_the_sum_over_a_batch_is_the_mean_times_its_rows():
+    mean, total = Supervised(MODEL, 2), Supervised(MODEL, 2, reduction="sum")
+    params, examples = parameters(mean), batch(filled=4)
+    losses = [loss(one, params, examples) for one in (mean, total)]
+    assert losses[0][0] == losses[1][0] and (losses[0][1], losses[1][1]) == (4, 1)
 
 
 def test_dropout_is_the_seed_s_own():
