@@ -51,7 +51,7 @@ SIZES = {
     ),
     "base": _size(bert.BASE["model"], 2e-4, 256, 1 / 3),
     "large": _size(bert.LARGE["model"], 2e-4, 256),
-    "tiny": bert.TINY,
+    "tiny": electra.SIZES["tiny"],
 }
 
 

@@ -217,8 +217,12 @@ def test_a_variant_is_described_by_what_is_not_plain_bert():
     assert name("configs/tupe.py:tupe_r,tiny") == "tupe+t5, untie_cls"
     assert name("configs/symmetric.py:bert_matched") == "learned, dot_product, matched_init"
     assert name("configs/symmetric.py:pairwise_diagonal") == "learned, pairwise, form=diagonal"
-    assert name("configs/convbert.py:light,medium_small") == "learned, light, 2 groups"
-    assert name("configs/convbert.py:no_convolution") == "learned, no convolution"
+    assert name("configs/convbert.py:light,medium_small") == "learned, light, 2 groups, replaced tokens"
+    assert name("configs/convbert.py:convbert_mlm") == "learned, span_dynamic"
+    assert name("configs/mth.py:mth_squared", **{"mlm.unit": "word"}).startswith(
+        "ddrp, masks words whole, 0.1 TCD squa"
+    )
+    assert name("configs/convbert.py:no_convolution").startswith("learned, no convolution, replaced tokens")
 
 
 def test_shipped_variants_are_what_load_config_takes():

@@ -15,7 +15,7 @@ from flax import linen as nn
 from posenc_jax.checks import config_from_dict
 from posenc_jax.config import Config, MeshConfig, config_to_dict
 from posenc_jax.config_files import load_config, shipped_variants
-from posenc_jax.objectives.mlm import Mlm
+from posenc_jax.objectives.pretraining import make_objective
 from posenc_jax.parallel.mesh import make_mesh, param_shardings
 from posenc_jax.training.state import count_parameters
 from posenc_jax.typed import flatten
@@ -39,8 +39,8 @@ def specs(file):
 def snapshot(spec):
     config = load_config(spec)
     now, default = flatten(config_to_dict(config)), flatten(config_to_dict(Config()))
-    model = dataclasses.replace(config.model, vocab_size=VOCABULARY)
-    params = nn.unbox(jax.eval_shape(Mlm(model).init, jax.random.key(0)))
+    config = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=VOCABULARY))
+    params = nn.unbox(jax.eval_shape(make_objective(config).init, jax.random.key(0)))
     leaves = {
         jax.tree_util.keystr(path, simple=True, separator="/"): f"{leaf.dtype}{list(leaf.shape)}"
         for path, leaf in jax.tree_util.tree_leaves_with_path(params)
@@ -60,7 +60,7 @@ def test_fields_and_parameters_are_those_of_the_snapshot(file):
 
 
 def test_there_is_one_config_a_paper_and_each_has_a_snapshot():
-    papers = {"tupe", "ddrp", "convbert", "symmetric"}
+    papers = {"tupe", "ddrp", "mth", "convbert", "symmetric"}
     assert {Path(file).stem for file in FILES} == {"bert", "electra", *papers}
     assert {path.stem for path in GOLDEN.glob("*.txt")} == {Path(file).stem for file in FILES}
 
@@ -81,8 +81,9 @@ def test_every_variant_has_a_place_on_a_mesh_of_all_axes(file):
     mesh = make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))
     for spec in shipped_variants():
         if spec.startswith(file + ":"):
-            model = dataclasses.replace(load_config(f"{spec},base").model, vocab_size=30_528)
-            boxed = jax.eval_shape(Mlm(model).init, jax.random.key(0))
+            config = load_config(f"{spec},base")
+            config = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=30_528))
+            boxed = jax.eval_shape(make_objective(config).init, jax.random.key(0))
             shapes, shardings = nn.unbox(boxed), param_shardings(boxed, mesh)
             jax.tree.map(lambda leaf, sharding: sharding.shard_shape(leaf.shape), shapes, shardings)
 

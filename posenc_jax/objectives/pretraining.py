@@ -104,20 +104,25 @@ def resolve(config: Config, info: RowsInfo) -> Config:
     )
 
 
-def make_objective(config: Config, info: RowsInfo) -> Mlm | Rtd:
-    """The objective a resolved config names. Random words are the tokenizer's, however far the table is padded."""
-    starts = None
-    if config.mlm.unit != "token":
-        starts = tuple(Tokenizer.load(info.path / TOKENIZER_FILE).word_starts())
-    shared = dict(words=info.vocab_size, starts=starts, differentiation=config.differentiation)
+def make_objective(config: Config, words: int | None = None, starts: tuple[bool, ...] | None = None) -> Mlm | Rtd:
+    """The objective that a config with `model.vocab_size` names.
+
+    Random words are drawn from the first `words` ids, the tokenizer's, however far the table is padded; `starts` says
+    which of them begin a word, for `mlm.unit` other than "token".
+    """
+    shared = dict(words=words, starts=starts, differentiation=config.differentiation)
     if config.objective == "rtd":
         return Rtd(config.model, config.mlm, config.rtd, **shared)
     return Mlm(config.model, config.mlm, **shared)
 
 
+def _word_starts(config: Config, info: RowsInfo) -> tuple[bool, ...] | None:
+    return None if config.mlm.unit == "token" else tuple(Tokenizer.load(info.path / TOKENIZER_FILE).word_starts())
+
+
 def _run(config: Config, info: RowsInfo, workdir: Path, mesh: Any, should_stop: Callable[[], bool]) -> Outcome:
     train, tokens_per_step = config.train, config.train.batch_size * info.length
-    objective = make_objective(config, info)
+    objective = make_objective(config, info.vocab_size, _word_starts(config, info))
     optimizer = make_optimizer(config.optimizer, train.steps, config.optimizer.warmup)
     schedule = make_schedule(config.optimizer, train.steps, config.optimizer.warmup)
     checkpoints = Checkpoints(workdir, train.keep_checkpoints)
