@@ -88,4 +88,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _rates(words: str) -> list[float]:
-    return [float(word) for word in words.split(",")]
+    try:
+        return [float(word) for word in words.split(",")]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}; write numbers with commas between them") from None

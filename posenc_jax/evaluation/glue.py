@@ -231,7 +231,7 @@ def _grid(pretrained: Pretrained, tasks: Sequence[Task], protocol: Protocol, sta
                     "model": model_digest, "data": task.data, "learning_rate": rate, "seed": seed,
                 }  # fmt: skip
                 name = f"{task.spec.name}-{protocol.name}-{rate:g}-seed{seed}-{_digest(identity)}"
-                rest = {"split": "dev", "rates": list(rates), "answered": answered, "rows_trained": len(task.train)}
+                rest = {"split": "dev", "rates": list(rates), "answered": answered, "training_rows": len(task.train)}
                 where = f"learning rate {rate:g}, seed {seed}" if len(rates) > 1 else f"seed {seed}"
                 jobs.append(
                     Job(

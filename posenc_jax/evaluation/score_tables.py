@@ -146,8 +146,12 @@ def _caption(lines: Sequence[Line]) -> str:
 
 
 def _protocol(line: Line) -> str:
+    """The label, and where they are not the protocol's the seeds, and where they are not all the training rows."""
     seeds = len(line.runs)
-    return line.protocol + (f", {seeds} seed{'s' * (seeds > 1)}" if seeds != line.planned[1] else "")
+    words = [line.protocol]
+    words += [f"{seeds} seed{'s' * (seeds > 1)}"] * (seeds != line.planned[1])
+    words += [f"{line.capped[0]:,} of {line.capped[1]:,} rows"] if line.capped else []
+    return ", ".join(words)
 
 
 def percent(value: float) -> str:

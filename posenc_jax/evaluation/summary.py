@@ -35,6 +35,8 @@ class Line:
     """Median over the runs."""
     planned: tuple[int, int]
     """Rates and seeds that the protocol wants."""
+    capped: tuple[int, int] | None
+    """Training rows used and there, where the protocol takes only some of them."""
 
     @property
     def runs(self) -> list[float]:
@@ -53,7 +55,7 @@ class Line:
     def as_json(self) -> dict[str, Any]:
         every = [{"learning_rate": rate, "scores": dict(runs)} for rate, runs in self.rates.items()]
         numbers = {"median": statistics.median(self.runs), "mean": self.mean, "std": self.std, "best": max(self.runs)}
-        names = ("task", "column", "metric", "aggregation", "protocol", "start", "score", "majority", "rows")
+        names = ("task", "column", "metric", "aggregation", "protocol", "start", "score", "majority", "rows", "capped")
         return {**{name: getattr(self, name) for name in names}, "learning_rate": self.rate, **numbers, "runs": every}
 
 
@@ -98,9 +100,9 @@ def _lines(group: Sequence[Record]) -> list[Line]:
     runs: dict[float, list[Record]] = {}
     for record in sorted(group, key=lambda record: (record["learning_rate"], record["seed"])):
         runs.setdefault(record["learning_rate"], []).append(record)
-    most = max(map(len, runs.values()))  # a rate that has not all its seeds yet is not compared
+    seeds = max(map(len, runs.values()))  # a rate that has not all its seeds yet is not compared
     rate = max(
-        (rate for rate in runs if len(runs[rate]) == most),
+        (rate for rate in runs if len(runs[rate]) == seeds),
         key=lambda rate: protocol.aggregate([record["score"] for record in runs[rate]]),
     )
     metrics = first["settings"]["metrics"]
@@ -123,6 +125,7 @@ def _lines(group: Sequence[Record]) -> list[Line]:
                 rows=of_column["rows"],
                 seconds=statistics.median(record["seconds"] for record in group),
                 planned=(len(first["rates"]), len(protocol.seeds)),
+                capped=(most, first["training_rows"]) if (most := first["settings"]["most_rows"]) else None,
             )
         )
     return lines

@@ -4,6 +4,8 @@ import pytest
 
 from posenc_jax.commands import glue, probes
 from posenc_jax.data.tasks import TASKS, load_split
+from posenc_jax.errors import UsageError
+from posenc_jax.evaluation.protocols import PROTOCOLS
 
 GLUE = ["--workdir", "run", "--data", "data", "--tasks", "CoLA"]
 
@@ -18,6 +20,9 @@ GLUE = ["--workdir", "run", "--data", "data", "--tasks", "CoLA"]
         [*GLUE, "--batch-size", "-1"],
         [*GLUE, "--learning-rate", "0"],
         [*GLUE, "--learning-rate", "nan"],
+        [*GLUE, "--learning-rate", "1e-3,x"],
+        [*GLUE, "--learning-rate", "1e-3,-1"],
+        [*GLUE, "--jobs", "0"],
         [*GLUE[:4], "--tasks", " , "],
     ],
 )
@@ -25,6 +30,12 @@ def test_glue_refuses_what_cannot_be_meant(words, capsys):
     with pytest.raises(SystemExit) as caught:
         glue.main(words)
     assert caught.value.code == 2
+
+
+def test_the_help_of_glue_names_every_protocol(capsys):
+    assert glue.PROTOCOLS == ", ".join(PROTOCOLS)
+    with pytest.raises(UsageError, match=r"no protocol 'elektra'.*did you mean 'electra'"):
+        glue.main([*GLUE, "--protocol", "elektra"])
 
 
 @pytest.mark.parametrize("words", [["--rows", "3"], ["--dev-rows", "0"], ["--seed", "x"]])

@@ -24,6 +24,11 @@ def test_one_run_needs_no_spread():
     assert "median" not in line and line["each run"] == "1 seed" and line["protocol"] == "quick"
 
 
+def test_training_rows_that_were_not_used_are_told():
+    (line,) = cells([record("SST-2", 0.5, protocol="quick", rows=67_349)])
+    assert line["protocol"] == "quick, 10,000 of 67,349 rows"
+
+
 def test_a_mean_of_metrics_is_called_that():
     (line,) = cells([record("MRPC", 0.8, protocol="symmetric")])
     assert line["metric"] == "(accuracy + f1) / 2"
