@@ -9,18 +9,18 @@ from posenc_jax.errors import DONE
 
 def main(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
-    from posenc_jax.evaluation.benchmark import require
+    from posenc_jax.evaluation.bench.ratio import require
 
     if args.what == "mlm":
         require(["torch", "transformers"])
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # several processes share the device
-        from posenc_jax.evaluation.benchmark_mlm import Workload, bench_mlm
+        from posenc_jax.evaluation.bench.mlm import Workload, bench_mlm
 
         workload = Workload(size=args.size, batch_size=args.batch_size, length=args.length, vocab_size=args.vocab_size)
         bench_mlm(workload, rounds=args.rounds, steps=args.steps).show()
     else:
         require(["transformers", "tokenizers"])
-        from posenc_jax.evaluation.benchmark_prepare import bench_prepare
+        from posenc_jax.evaluation.bench.prepare import bench_prepare
 
         tables = bench_prepare(
             args.source or ["docstrings:"],

@@ -22,9 +22,9 @@ def main(argv: list[str]) -> int:
     if not tasks:
         parser.error("--tasks names no task")
 
-    from posenc_jax.evaluation.glue import score_tasks, told
-    from posenc_jax.evaluation.protocols import find_protocol, override
-    from posenc_jax.evaluation.score_tables import print_scores
+    from posenc_jax.evaluation.glue.grid import score_tasks, told
+    from posenc_jax.evaluation.glue.protocols import find_protocol, override
+    from posenc_jax.evaluation.glue.tables import print_scores
     from posenc_jax.evaluation.tables import REPORT_FILE
 
     protocol = override(

@@ -41,8 +41,8 @@ def main(argv: list[str]) -> int:
     if args.seed < 0:
         parser.error(f"--seed {args.seed} must not be negative")
 
-    from posenc_jax.evaluation.squad import run_squad
-    from posenc_jax.evaluation.squad_records import squad_table
+    from posenc_jax.evaluation.squad.records import squad_table
+    from posenc_jax.evaluation.squad.run import run_squad
 
     record = run_squad(**vars(args))
     squad_table([record]).show()

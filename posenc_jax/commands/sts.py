@@ -21,7 +21,7 @@ def main(argv: list[str]) -> int:
     if args.layers not in ("all", "last") and not args.layers.isdecimal():
         parser.error(f"--layers {args.layers} is not all, last or a number")
 
-    from posenc_jax.evaluation.sts import run_sts, tables
+    from posenc_jax.evaluation.similarity.sts import run_sts, tables
     from posenc_jax.evaluation.tables import REPORT_FILE
 
     settings = {"split": args.split, "layers": args.layers, "specials": args.specials}

@@ -17,7 +17,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--partial", action="store_true", help="write it though tasks are missing")
     args = parser.parse_args(argv)
 
-    from posenc_jax.evaluation.submit import submission_table, submit
+    from posenc_jax.evaluation.glue.submit import submission_table, submit
 
     submission = submit(args.workdir, args.out, protocol=args.protocol, partial=args.partial)
     submission_table(submission).show()

@@ -23,8 +23,8 @@ def main(argv: list[str]) -> int:
     )
     args = parser.parse_args(argv)
 
+    from posenc_jax.evaluation.similarity.wic import run_wic, tables
     from posenc_jax.evaluation.tables import REPORT_FILE
-    from posenc_jax.evaluation.wic import run_wic, tables
 
     record = run_wic(args.workdir, args.data, split=args.split, say=lambda line: print(line, file=sys.stderr))
     for table in tables(record):

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from posenc_jax.data.tasks import TASKS, load_split
+from posenc_jax.data.task_files import load_split
+from posenc_jax.data.tasks import TASKS
 from posenc_jax.data.textfiles import numbered_lines
 from posenc_jax.errors import UserError
 

@@ -21,10 +21,10 @@ from posenc_jax.data.rows import RowsInfo
 from posenc_jax.data.sentences import split_sentences
 from posenc_jax.data.sources import documents
 from posenc_jax.evaluation.curves import CURVES_FILE
-from posenc_jax.evaluation.glue import run_glue
+from posenc_jax.evaluation.glue.grid import run_glue
+from posenc_jax.evaluation.glue.scores import Record
 from posenc_jax.evaluation.report import duration, write_report
 from posenc_jax.evaluation.runs import Run, read_runs
-from posenc_jax.evaluation.scores import Record
 from posenc_jax.evaluation.tables import Table
 from posenc_jax.objectives.pretraining import pretrain
 

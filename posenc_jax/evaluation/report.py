@@ -8,11 +8,11 @@ from typing import Any
 
 from posenc_jax.config import config_diff
 from posenc_jax.evaluation.curves import CURVES_FILE, draw_curves
+from posenc_jax.evaluation.glue.picture import SCORES_PICTURE, draw_scores
+from posenc_jax.evaluation.glue.scores import Record
+from posenc_jax.evaluation.glue.tables import score_notes, score_sections
 from posenc_jax.evaluation.objective_tables import objective_tables
 from posenc_jax.evaluation.runs import Run
-from posenc_jax.evaluation.score_picture import SCORES_PICTURE, draw_scores
-from posenc_jax.evaluation.score_tables import score_notes, score_sections
-from posenc_jax.evaluation.scores import Record
 from posenc_jax.evaluation.tables import REPORT_FILE, Table, write_sections
 
 NOTHING = "-"

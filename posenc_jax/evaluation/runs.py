@@ -10,7 +10,7 @@ from typing import Any
 from posenc_jax.config import Config, describe
 from posenc_jax.data.rows import INFO_FILE
 from posenc_jax.errors import UserError
-from posenc_jax.evaluation.scores import Record, read_scores
+from posenc_jax.evaluation.glue.scores import Record, read_scores
 from posenc_jax.interop.origin import read_origin
 from posenc_jax.training.trackers import read_metrics
 from posenc_jax.training.workdir import read_config

@@ -3,9 +3,10 @@
 import pytest
 
 from posenc_jax.commands import glue, probes
-from posenc_jax.data.tasks import TASKS, load_split
+from posenc_jax.data.task_files import load_split
+from posenc_jax.data.tasks import TASKS
 from posenc_jax.errors import UsageError
-from posenc_jax.evaluation.protocols import PROTOCOLS
+from posenc_jax.evaluation.glue.protocols import PROTOCOLS
 
 GLUE = ["--workdir", "run", "--data", "data", "--tasks", "CoLA"]
 

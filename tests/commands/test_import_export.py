@@ -10,7 +10,7 @@ import pytest
 from posenc_jax.__main__ import main
 from posenc_jax.config import CompatibilityConfig, Config, MeshConfig, ModelConfig, PositionConfig, config_to_dict
 from posenc_jax.data.tokenizer import train_tokenizer
-from posenc_jax.evaluation.glue import run_glue
+from posenc_jax.evaluation.glue.grid import run_glue
 from posenc_jax.evaluation.pretrained import load_pretrained
 from posenc_jax.objectives.mlm import Mlm
 from posenc_jax.parallel.mesh import make_mesh

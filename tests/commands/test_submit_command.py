@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from posenc_jax.__main__ import main
-from posenc_jax.evaluation.scores import write_predictions, write_record
+from posenc_jax.evaluation.glue.scores import write_predictions, write_record
 
 
 def test_submit_says_what_it_wrote_and_from_which_run(tmp_path, capsys):

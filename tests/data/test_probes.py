@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from posenc_jax.data.probes import SHORTEST, next_pairs, order_rows, write_probes
-from posenc_jax.data.tasks import TASKS, load_split
+from posenc_jax.data.task_files import load_split
+from posenc_jax.data.tasks import TASKS
 from posenc_jax.errors import UserError
 
 WORDS = "river stone quiet garden window yellow under seldom paper music winter apple slowly bread green house".split()

@@ -13,7 +13,7 @@ from posenc_jax.data.spans import MAX_QUERY, make_windows, owners, tokenize, win
 from posenc_jax.data.squad import Answer, Question, read_squad
 from posenc_jax.data.tokenizer import train_tokenizer
 from posenc_jax.data.wordpiece import JsonTokenizer
-from posenc_jax.evaluation.squad_metrics import normalise
+from posenc_jax.evaluation.squad.metrics import normalise
 from tests.real_data import DATA
 
 SQUAD = DATA / "squad"

@@ -1,6 +1,5 @@
 """Sentence pairs with scores: one answer from every layout, what is missing said, what is wrong told by line."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +7,8 @@ import pytest
 
 from posenc_jax.data.sts import NAMES, SUBSETS, load_sts
 from posenc_jax.errors import UserError
+from tests.real_data import DATA
 
-DATA = Path(os.environ.get("POSENC_JAX_DATA", Path(__file__).parents[3] / "shared" / "data"))
 PAIRS = [("4.5", 'A "man" plays.', "A man sings."), ("0", "A dog.", "The  house ."), ("2.25", "I eat.", "We eat.")]
 
 

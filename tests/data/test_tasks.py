@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posenc_jax.data.tasks import GLUE_TASKS, TASKS, Examples, Missing, column, find_file, find_task, load_split
+from posenc_jax.data.task_files import find_file, load_split
+from posenc_jax.data.tasks import GLUE_TASKS, TASKS, Examples, Missing, column, find_task
 from posenc_jax.errors import UsageError, UserError
 from tests.real_data import DATA
 

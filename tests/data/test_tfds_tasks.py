@@ -7,7 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from posenc_jax.data.tasks import TASKS, Missing, load_split
+from posenc_jax.data.task_files import load_split
+from posenc_jax.data.tasks import TASKS, Missing
 from posenc_jax.data.tfds_tasks import SOURCES
 from posenc_jax.errors import UsageError, UserError
 

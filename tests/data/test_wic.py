@@ -1,14 +1,13 @@
 """Word in Context: the word is where the file says, and what is wrong is told by file and line."""
 
-import os
 from pathlib import Path
 
 import pytest
 
 from posenc_jax.data.wic import load_wic
 from posenc_jax.errors import UserError
+from tests.real_data import DATA
 
-DATA = Path(os.environ.get("POSENC_JAX_DATA", Path(__file__).parents[3] / "shared" / "data"))
 GOOD = "board\tN\t2-3\tRoom and board .\tHe nailed the boards across ."
 
 

@@ -14,11 +14,12 @@ from jax.sharding import Mesh
 
 from posenc_jax.config import ModelConfig, PositionConfig
 from posenc_jax.data.probes import write_probes
-from posenc_jax.data.tasks import TASKS, load_split
+from posenc_jax.data.task_files import load_split
+from posenc_jax.data.tasks import TASKS
 from posenc_jax.data.tokenizer import train_tokenizer
-from posenc_jax.evaluation.batches import make_buckets
-from posenc_jax.evaluation.finetune import Bench, fine_tune, make_objective
-from posenc_jax.evaluation.protocols import PROTOCOLS, override
+from posenc_jax.evaluation.glue.batches import make_buckets
+from posenc_jax.evaluation.glue.finetune import Bench, fine_tune, make_objective
+from posenc_jax.evaluation.glue.protocols import PROTOCOLS, override
 from posenc_jax.parallel.mesh import AXES
 
 KINDS = (

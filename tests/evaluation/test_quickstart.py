@@ -7,8 +7,8 @@ import jax
 import pytest
 
 from posenc_jax.errors import UsageError
-from posenc_jax.evaluation import glue
 from posenc_jax.evaluation import quickstart as module
+from posenc_jax.evaluation.glue import grid as glue
 from posenc_jax.evaluation.quickstart import quickstart
 from posenc_jax.objectives import pretraining
 from posenc_jax.parallel.mesh import make_mesh

@@ -7,11 +7,11 @@ import pytest
 
 from posenc_jax.config import Config, ModelConfig, PositionConfig, TrainConfig, config_to_dict
 from posenc_jax.errors import UserError
+from posenc_jax.evaluation.glue.scores import write_record
 from posenc_jax.evaluation.report import COLUMNS, duration, print_report, training_table, write_report
 from posenc_jax.evaluation.runs import read_runs
-from posenc_jax.evaluation.scores import write_record
 from posenc_jax.evaluation.tables import write_sections
-from tests.evaluation.score_records import record
+from tests.evaluation.glue.score_records import record
 
 CONFIG = Config(
     model=ModelConfig(vocab_size=50, positions=PositionConfig(scheme="tupe+t5", untie_cls=True)),

@@ -7,14 +7,16 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from posenc_jax.data.tasks import TASKS, load_split
+from posenc_jax.data.task_files import load_split
+from posenc_jax.data.tasks import TASKS
 from posenc_jax.evaluation.pretrained import load_pretrained
 from posenc_jax.interop.exporting import export_hf
 from posenc_jax.interop.importing import import_hf
 from posenc_jax.training.checkpoint import read_params
 from tests.interop.theirs import our_answers, their_answers, transformers
+from tests.real_data import DATA
 
-GLUE = Path(__file__).parents[3] / "shared" / "data" / "glue"
+GLUE = DATA / "glue"
 PAIRS = 400
 """Of STS-B's dev set, the first: all 1,500 take over a minute on two cores."""
 SENTENCES = [

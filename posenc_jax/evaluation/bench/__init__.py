@@ -1,0 +1,1 @@
+"""Speed as a ratio, both sides in one run."""

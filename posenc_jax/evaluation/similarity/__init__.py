@@ -1,0 +1,1 @@
+"""Likeness of sentences and of words in their sentences, without training."""

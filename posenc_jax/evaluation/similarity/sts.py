@@ -1,0 +1,188 @@
+"""Sentence similarity without training: cosines of mean vectors against people's scores (Luo et al. 2021;
+positional_artefacts.md 2.2)."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from posenc_jax.data.sts import StsSet, load_sts
+from posenc_jax.evaluation.metrics import score
+from posenc_jax.evaluation.similarity.records import Record, keeper
+from posenc_jax.evaluation.similarity.vectors import (
+    FrozenEncoder,
+    Transform,
+    choose_layers,
+    cosines,
+    layer_names,
+    load_encoder,
+    sentence_rows,
+)
+from posenc_jax.evaluation.tables import Table
+
+HEADING = "Sentence similarity"
+METRICS = ("spearman", "pearson")
+
+
+def run_sts(
+    workdir: str | Path,
+    data: str | Path,
+    *,
+    split: str = "test",
+    layers: str = "all",
+    specials: bool = False,
+    say: Callable[[str], None] = lambda line: None,
+) -> Record:
+    """Scores the encoder of `workdir` on every set under `data`; writes WORKDIR/sts/scores.json and report.md.
+
+    `layers` is "all", "last" or a number; `specials` puts [CLS] and [SEP] into the mean of a sentence; `say` hears of
+    each set that is done. A record of the same encoder, settings and data is replaced, others stay. Raises `UserError`
+    for what is wrong with the workdir or the files, `UsageError` for a layer that is not there.
+    """
+    began = time.monotonic()
+    sets, absent = load_sts(data, split)
+    encoder = load_encoder(workdir)
+    with keeper(encoder.pretrained.workdir, "sts", HEADING, _identity, markdown) as keep:
+        record = {
+            "encoder": encoder.name,
+            "split": split,
+            "specials": specials,
+            **score_sets(encoder, sets, layers, specials, say=say),
+            "absent": absent,
+        }
+        record["seconds"] = round(time.monotonic() - began, 1)
+        keep(record)
+    return record
+
+
+def score_sets(
+    encoder: FrozenEncoder,
+    sets: Sequence[StsSet],
+    layers: str = "all",
+    specials: bool = False,
+    transform: Transform | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Record:
+    """{"layers": names, "sets": one entry a set, "notes": what was out of the ordinary}.
+
+    An entry has the correlations of each sub-set and of the three ways to put them together, a list over the layers
+    each (see `combine`), and the sub-sets that are missing.
+    """
+    chosen = choose_layers(encoder.pretrained.model, layers)
+    names = [layer_names(encoder.pretrained.model)[place] for place in chosen]
+    entries, notes = [], []
+    for one in sets:
+        cosines_of = []
+        for part in one.parts:
+            rows, cut = sentence_rows(encoder.pretrained, [*part.texts_a, *part.texts_b], specials)
+            cosines_of.append(cosines(encoder, rows[: len(part)], rows[len(part) :], chosen, transform))
+            if cut:
+                notes.append(f"{one.name} {part.name}: {cut} sentences cut at {encoder.pretrained.length} slots")
+            if empty := sum(row.start >= row.stop for row in rows):
+                notes.append(f"{one.name} {part.name}: {empty} sentences have no word in the vocabulary's eyes")
+        scored, why = combine({p.name: (p.scores_N, c) for p, c in zip(one.parts, cosines_of, strict=True)})
+        notes += [f"{one.name} {where} layer {names[place]}: {reason}" for where, place, reason in why]
+        say(f"{one.name}: {scored['all']['pairs']:,} pairs, {len(entries) + 1} of {len(sets)} sets done")
+        entries.append({"set": one.name, "data": one.digest, "missing": list(one.missing), **scored})
+    return {"layers": names, "sets": entries, "notes": notes}
+
+
+def combine(
+    parts: Mapping[str, tuple[np.ndarray, np.ndarray]],
+) -> tuple[dict[str, Any], list[tuple[str, int, str]]]:
+    """Correlations of cosines [N, E] with scores [N] by sub-set, and of the sub-sets together.
+
+    "mean" is over sub-sets, "wmean" weighted by their pairs (SentEval has these two), "all" the correlation of all
+    their pairs at once. Values x 100, lists over layers. Beside it (where, layer, why) for each value that is not
+    defined, as of a constant cosine, and set to 0.
+    """
+    why: list[tuple[str, int, str]] = []
+
+    def correlate(where: str, scores_N: np.ndarray, cosines_NxE: np.ndarray) -> dict[str, Any]:
+        answer: dict[str, Any] = {"pairs": len(scores_N)}
+        for metric in METRICS:
+            found = [score(metric, scores_N, cosines_N) for cosines_N in cosines_NxE.T]
+            answer[metric] = [100 * value for value, _ in found]
+            why.extend((where, place, reason) for place, (_, reason) in enumerate(found) if reason)
+        return answer
+
+    subsets = {name: correlate(name, *part) for name, part in parts.items()}
+    pairs_S = np.array([one["pairs"] for one in subsets.values()])
+    answer: dict[str, Any] = {"subsets": subsets, "mean": {}, "wmean": {}}
+    for metric in METRICS:
+        values_SxE = np.array([one[metric] for one in subsets.values()])
+        answer["mean"][metric] = values_SxE.mean(0).tolist()
+        answer["wmean"][metric] = np.average(values_SxE, axis=0, weights=pairs_S).tolist()
+    if len(parts) == 1:
+        answer["all"] = next(iter(subsets.values()))
+    else:
+        scores_N, cosines_NxE = (np.concatenate(side) for side in zip(*parts.values(), strict=True))
+        answer["all"] = correlate("all", scores_N, cosines_NxE)
+    return answer, why
+
+
+# ---- tables -------------------------------------------------------------------------------------------------------
+
+
+def tables(record: Record) -> list[Table]:
+    """By layer; then by sub-set, and every way to put sub-sets together."""
+    return [_by_layer(record), _by_subset(record)]
+
+
+def _by_layer(record: Record) -> Table:
+    sets = record["sets"]
+    rows = [
+        (name, *(f"{one['mean']['spearman'][place]:.2f}" for one in sets))
+        for place, name in enumerate(record["layers"])
+    ]
+    rows.append(("best on these same scores", *(_best(record, one["mean"]["spearman"]) for one in sets)))
+    columns = ("layer", *(one["set"] for one in sets))
+    return Table(_caption(record), columns, rows, columns[1:])
+
+
+def _by_subset(record: Record) -> Table:
+    last = record["layers"][-1]
+    columns = ("set", "of", "pairs", f"Spearman, layer {last}", f"Pearson, layer {last}", "best on these same scores")
+    rows = []
+    for one in record["sets"]:
+        lines = dict(one["subsets"])
+        if len(lines) > 1:
+            pairs, count = one["all"]["pairs"], f"{len(lines)} sub-sets"
+            lines |= {f"mean of {count}": one["mean"], f"wmean of {count}": one["wmean"], "all pairs": one["all"]}
+            lines = {name: {"pairs": pairs, **line} for name, line in lines.items()}
+        for name, line in lines.items():
+            best = _best(record, line["spearman"])
+            numbers = (f"{line[metric][-1]:.2f}" for metric in METRICS)
+            rows.append((one["set"], name, f"{line['pairs']:,}", *numbers, best))
+    return Table(" ".join(["The same by sub-set, x 100.", *_missing(record)]), columns, rows, columns[2:])
+
+
+def _missing(record: Record) -> list[str]:
+    lacking = [f"{one['set']} lacks {', '.join(one['missing'])}." for one in record["sets"] if one["missing"]]
+    return [*lacking, *(f"{name} is not here: {reason}." for name, reason in record["absent"].items())]
+
+
+def _caption(record: Record) -> str:
+    inside = "in" if record["specials"] else "not in"
+    return (
+        f"Spearman x 100 of cosine and people's score, {record['split']} split, no training; a set of several "
+        f"sub-sets: their mean, as SentEval. A sentence is the mean of its subword vectors, [CLS] and [SEP] {inside} "
+        "the mean. Layer 0 is the input of the first layer. Chance is 0."
+    )
+
+
+def _best(record: Record, values: Sequence[float]) -> str:
+    place = int(np.argmax(values))
+    return f"{values[place]:.2f} (layer {record['layers'][place]})"
+
+
+def markdown(record: Record) -> str:
+    """The tables, and what was out of the ordinary."""
+    return "\n\n".join([*(table.markdown() for table in tables(record)), *(f"- {note}" for note in record["notes"])])
+
+
+def _identity(record: Record) -> tuple[Any, ...]:
+    data = tuple((one["set"], one["data"], tuple(one["subsets"])) for one in record["sets"])
+    return record["encoder"], record["split"], record["specials"], tuple(record["layers"]), data
