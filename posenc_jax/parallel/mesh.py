@@ -52,12 +52,13 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
     return jax.make_mesh(sizes, AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices)
 
 
-def check_batch(batch_size: int, accumulate: int, mesh: Mesh) -> None:
-    """Raises `UsageError` unless every device gets equally many rows of every slice of the batch."""
+def check_batch(batch_size: int, accumulate: int, mesh: Mesh, name: str = "train.batch_size") -> None:
+    """Raises `UsageError` unless every device gets equally many rows of every slice of the batch; `name` is what the
+    user calls its size."""
     shares = math.prod(mesh.shape[axis] for axis in BATCH_AXES)
     if batch_size % (shares * accumulate):
         raise UsageError(
-            f"train.batch_size={batch_size} is not divisible by {shares} devices x train.accumulate={accumulate}; "
+            f"{name}={batch_size} is not divisible by {shares} devices x train.accumulate={accumulate}; "
             f"{shares * accumulate * max(1, round(batch_size / (shares * accumulate)))} is the nearest that is"
         )
 

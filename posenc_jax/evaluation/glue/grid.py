@@ -145,7 +145,7 @@ class Benches:
         """`load` gives a task by its name."""
         self._pretrained, self._load = pretrained, load
         self._mesh = make_mesh(MeshConfig())
-        check_batch(batch_size, 1, self._mesh)
+        check_batch(batch_size, 1, self._mesh, "--batch-size")
         self._encoder, self.start = None, FROM_SCRATCH
         if not from_scratch:
             target = abstract_state(Supervised(pretrained.model, 2), optax.identity(), self._mesh).params

@@ -178,7 +178,7 @@ def _run(pretrained: Pretrained, data: SquadData, protocol: SquadProtocol, seed:
     folder = pretrained.workdir / FOLDER
     records = read_records(folder)
     mesh = make_mesh(MeshConfig())
-    check_batch(protocol.batch_size, 1, mesh)
+    check_batch(protocol.batch_size, 1, mesh, "--batch-size")
     encoder, start = None, FROM_SCRATCH
     if not from_scratch:
         target = abstract_state(Spans(pretrained.model, protocol.head), optax.identity(), mesh).params
