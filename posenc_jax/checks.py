@@ -64,8 +64,8 @@ def _check_objective(config: Config) -> None:
     if config.objective != "rtd":
         idle |= {f"rtd.{field.name}": "objective='rtd'" for field in dataclasses.fields(rtd)}
     elif rtd.generator != "own":
-        names = ("generator_size", "generator_layers", "generator_scheme", "share_embeddings")
-        idle |= {f"rtd.{name}": "rtd.generator='own'" for name in names}
+        # Its size may stand there: the shipped configs set it, and another generator is one line beside them.
+        idle |= {f"rtd.{name}": "rtd.generator='own'" for name in ("generator_scheme", "share_embeddings")}
     for part in ("token", "head"):
         if not getattr(extra, f"{part}_weight"):
             idle[f"differentiation.{part}_form"] = f"differentiation.{part}_weight above 0"

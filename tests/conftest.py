@@ -23,3 +23,10 @@ jax.config.update("jax_numpy_dtype_promotion", "standard")
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget_compiled_code():
+    """Two workers would otherwise keep four gigabytes each by the end."""
+    yield
+    jax.clear_caches()

@@ -5,11 +5,12 @@ import pytest
 
 from posenc_jax.__main__ import main
 from posenc_jax.evaluation.glue.scores import write_predictions, write_record
+from tests.evaluation.glue.score_records import record
 
 
 def test_submit_says_what_it_wrote_and_from_which_run(tmp_path, capsys):
-    run = {"id": "one", "task": "WNLI", "protocol": "quick", "settings": {}, "start": "step 20", "columns": {}}
-    write_record(tmp_path, run | {"learning_rate": 3e-4, "seed": 4, "score": 0.5634})
+    run = record("WNLI", 0.5634, seed=4, rate=3e-4, protocol="quick", start="step 20")
+    write_record(tmp_path, run | {"id": "one"})
     write_predictions(tmp_path, "one", {"test": np.arange(146, dtype=np.float32) % 2})
     words = ["submit", "--workdir", str(tmp_path), "--out", str(tmp_path / "glue.zip")]
     assert main(words) == 1

@@ -18,7 +18,7 @@ from tests.tiny_rows import write_rows
 SMALL = {
     "model.width": 16, "model.heads": 2, "model.feed_forward_width": 32, "model.norm": "post", "train.steps": 30,
     "train.batch_size": 8, "train.log_every": 5, "train.eval_every": 10, "train.eval_rows": 16,
-    "train.checkpoint_every": 10, "optimizer.warmup": 5, "rtd.generator_size": 0.5,
+    "train.checkpoint_every": 10, "optimizer.warmup": 5, "rtd.generator_size": 0.5, "rtd.generator_layers": 1.0,
 }  # fmt: skip
 
 
@@ -96,7 +96,7 @@ def test_both_networks_go_to_transformers(run, tmp_path, capsys):
 
 
 def test_a_run_without_a_generator_has_none_to_export(folder, tmp_path, capsys):
-    pretrain(settings(folder, rtd__generator="uniform", rtd__generator_size=0.25, train__steps=5), folder / "uniform")
+    pretrain(settings(folder, rtd__generator="uniform", train__steps=5), folder / "uniform")
     words = ["export", "hf", "--workdir", str(folder / "uniform"), "--out", str(tmp_path / "out"), "--generator"]
     assert main(words) == 1
     assert "trained no generator; leave --generator out" in capsys.readouterr().err
@@ -106,7 +106,10 @@ def test_a_run_without_a_generator_has_none_to_export(folder, tmp_path, capsys):
     ("overrides", "words"),
     [
         (dict(rtd__generator_size=0.8), "rtd.generator_size=0.8 makes a generator of 2 layers, 13 wide, with 2 heads"),
-        (dict(rtd__generator="uniform"), "rtd.generator_size=0.5 would change nothing; only rtd.generator='own'"),
+        (
+            dict(rtd__generator="uniform", rtd__share_embeddings=False),
+            "rtd.share_embeddings=False would change nothing; only rtd.generator='own' reads it",
+        ),
         (dict(objective="mlm"), "rtd.generator_size=0.5 would change nothing; only objective='rtd' reads it"),
         (dict(rtd__generator_scheme="tuppe"), "names 'tuppe'"),
         (dict(mlm__with_replacement=True, mlm__unit="word"), "ELECTRA's drawing"),

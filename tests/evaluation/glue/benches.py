@@ -1,5 +1,6 @@
 """Benches for the tests of jobs, in a file that imports nothing heavy: each process of a test imports it."""
 
+import errno
 import os
 import signal
 import time
@@ -24,6 +25,8 @@ class Counting:
             raise UserError("the loss is not finite; lower the rate")
         if kind == "always" or (kind == "once" and tries == 1):
             raise ValueError("no memory\nlong tail")
+        if kind == "full":
+            raise OSError(errno.ENOSPC, "No space left on device")
         if kind == "killed" and tries == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         return job.id.upper()

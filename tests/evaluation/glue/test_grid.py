@@ -24,6 +24,7 @@ from posenc_jax.evaluation.glue.grid import run_glue, score_tasks
 from posenc_jax.evaluation.glue.protocols import PROTOCOLS, override
 from posenc_jax.evaluation.glue.scores import read_scores
 from posenc_jax.evaluation.pretrained import load_pretrained, restore_encoder
+from posenc_jax.evaluation.runs import read_runs
 from posenc_jax.objectives.mlm import Mlm
 from posenc_jax.objectives.supervised import Supervised
 from posenc_jax.parallel.mesh import make_mesh
@@ -195,6 +196,19 @@ def test_a_damaged_record_is_refused_by_name_and_kept(workdir, data, stub):
     with pytest.raises(UserError, match=r"SST-2-default-.*\.json is damaged"):
         run_glue(workdir, data, ["SST-2"])
     assert len(path.read_text()) == 50
+
+
+@pytest.mark.parametrize(
+    "change",
+    [dict(columns=[]), dict(columns={"SST-2": {}}), dict(score="0.5"), dict(settings={}), dict(answered=None), []],
+)
+def test_a_record_of_another_shape_is_refused_by_name(change, workdir, data, stub):
+    run_glue(workdir, data, ["SST-2"])
+    (path,) = (workdir / "glue" / "records").iterdir()
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change} if change else change))
+    for again in (lambda: run_glue(workdir, data, ["SST-2"]), lambda: read_runs([workdir])):
+        with pytest.raises(UserError, match=r"SST-2-default-.*\.json is damaged"):
+            again()
 
 
 def test_a_second_scorer_of_the_same_workdir_is_refused(workdir, data):

@@ -38,7 +38,16 @@ def test_every_job_is_done_once_and_a_failed_one_once_more(tmp_path, processes):
     tries = collections.Counter(name for name, _ in lines)
     assert tries == {name: 2 if failing.get(name) in ("once", "always", "killed") else 1 for name in tries}
     assert ("step", "a1", (0.5, "half")) in told
+    again = {name for event, name, _ in told if event == "again"}
+    assert again == {name for name in failing if failing[name] in ("once", "always", "killed")}
     assert (len({process for _, process in lines}) > 1) == (processes > 1)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_full_disk_ends_all_jobs_at_the_first(tmp_path, processes):
+    with pytest.raises(OSError, match="No space left"):
+        work(tmp_path, processes, {job.id: "full" for job in JOBS})
+    assert len((tmp_path / "log").read_text().splitlines()) <= processes
 
 
 def test_a_process_that_keeps_ending_fails_its_job_with_the_reason(tmp_path):
@@ -89,6 +98,10 @@ def test_progress_names_done_running_left_and_the_time(capsys, monkeypatch):
     now[0] += 10
     progress.step(JOBS[0], 0.5, "step 5/10, loss 0.1")
     assert progress.line() == "jobs: 2 done, 1 running (a number 0), 3 left, ETA 1 min 10 s"
+    progress.begin(JOBS[1])
+    progress.again(JOBS[1], "no memory")
+    assert progress.line() == "jobs: 2 done, 1 running (a number 0), 3 left, ETA 1 min 10 s"
+    assert "a number 1  will be tried once more: no memory" in capsys.readouterr().out
     progress.end(JOBS[0], "accuracy 50")
     progress.begin(JOBS[1])
     progress.end(JOBS[1], "failed", failed=True)

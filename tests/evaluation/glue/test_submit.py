@@ -10,6 +10,7 @@ from posenc_jax.data.tasks import GLUE_TASKS, TASKS
 from posenc_jax.errors import UsageError, UserError
 from posenc_jax.evaluation.glue.scores import PREDICTIONS, write_predictions, write_record
 from posenc_jax.evaluation.glue.submit import HEADER, SHEETS, check_submission, submission_table, submit
+from tests.evaluation.glue import score_records
 
 ROWS = {sheet.split if sheet.task == "MNLI" else sheet.task: sheet.rows for sheet in SHEETS}
 
@@ -32,8 +33,8 @@ def answers(task, rng):
 
 def record(workdir, task, number, score, found=None, **more):
     name = f"{task}-{number}"
-    base = {"id": name, "task": task, "protocol": "quick", "settings": {}, "start": "step 20 (ab)", "columns": {}}
-    write_record(workdir, base | {"learning_rate": 1e-4, "seed": number, "score": score, "metrics": {}} | more)
+    base = score_records.record(task, score, seed=number, rate=1e-4, protocol="quick", start="step 20 (ab)")
+    write_record(workdir, base | {"id": name} | more)
     if found is not None:
         write_predictions(workdir, name, found)
     return name
@@ -112,7 +113,8 @@ def test_a_better_run_without_answers_is_told_of_and_a_failed_one_does_not_count
 
 def test_a_protocol_narrows_the_choice(tmp_path):
     record(tmp_path, "WNLI", 0, 0.9, answers("WNLI", None))
-    record(tmp_path, "WNLI", 1, 0.5, answers("WNLI", None), protocol="tupe", settings={"protocol": "tupe, 2 epochs"})
+    record(tmp_path, "WNLI", 1, 0.5, answers("WNLI", None), protocol="tupe",
+           settings={"protocol": "tupe, 2 epochs", "metrics": ["accuracy"]})  # fmt: skip
     out = tmp_path / "glue.zip"
     for name in ("tupe", "tupe, 2 epochs"):
         assert submit(tmp_path, out, protocol=name, partial=True).runs["WNLI"]["seed"] == 1
