@@ -198,6 +198,8 @@ def _work(
                 progress.begin(job)
             elif event == "step":
                 progress.step(job, *value)
+            elif event == "again":
+                progress.again(job, value)
             else:
                 record = value if event == "done" else {**job.details.known, "failed": value}
                 write_record(pretrained.workdir, record)

@@ -33,7 +33,8 @@ class Job:
 
 
 Tell = Callable[[str, Job, Any], None]
-"""Called with "begin", "step" (share of the job done, a note), "done" (its result) or "failed" (the reason)."""
+"""Called with "begin", "step" (share of the job done, a note), "done" (its result), and of one that failed the reason
+with "again" (it is tried once more) or "failed"."""
 
 
 class Bench(Protocol):
@@ -41,7 +42,8 @@ class Bench(Protocol):
     """What the jobs set out from."""
 
     def run(self, job: Job, on_step: Callable[[float, str], None]) -> Any:
-        """Does a job and returns what came of it. A `UserError` is a failure that would happen again."""
+        """Does a job and returns what came of it. A `UserError` is a failure that would happen again; an `OSError`, as
+        of a full disk, would meet every other job too and ends them all."""
         ...
 
 
@@ -83,12 +85,13 @@ class _Here:
             tell("begin", job, None)
             try:
                 result = self._bench.run(job, lambda share, note, job=job: tell("step", job, (share, note)))
+            except OSError:
+                raise
             except Exception as error:
                 again, reason = _reason(error)
                 if _retried(attempt, again):
                     queue.append((job, 2))
-                else:
-                    tell("failed", job, reason)
+                tell("again" if _retried(attempt, again) else "failed", job, reason)
                 continue
             tell("done", job, result)
 
@@ -183,12 +186,15 @@ class _Workers:
             tell("step", job, value)
             return
         worker.job = None
+        if kind == "error":
+            raise value
         if kind == "done":
             tell("done", job, value)
-        elif _retried(attempt, value[0]):
+            return
+        again, reason = value
+        if _retried(attempt, again):
             queue.append((job, 2))
-        else:
-            tell("failed", job, value[1])
+        tell("again" if _retried(attempt, again) else "failed", job, reason)
 
     def close(self) -> None:
         for worker in self._workers:
@@ -232,6 +238,10 @@ def _work(pipe: Connection, open_bench: Callable[[], Bench], parent: int) -> Non
             return
         try:
             message = ("done", bench.run(job, on_step))
+        except BrokenPipeError:  # the parent has ended
+            return
+        except OSError as error:
+            message = ("error", error)
         except Exception as error:
             message = ("failed", _reason(error))
         pipe.send(message)

@@ -42,6 +42,11 @@ class JobProgress:
         self._shares[job.id] = share
         self._show(job, note)
 
+    def again(self, job: Job, reason: str) -> None:
+        """It failed, and waits to be tried once more."""
+        self._shares.pop(job.id, None)
+        self.say(f"{job.title}  will be tried once more: {reason}")
+
     def end(self, job: Job, line: str, *, failed: bool = False) -> None:
         self._shares.pop(job.id, None)
         self._ended.add(job.id)
