@@ -21,7 +21,16 @@ RECORDS, PREDICTIONS = FOLDER / "records", FOLDER / "predictions"
 
 Record = dict[str, Any]
 
-_NEEDED = ("id", "task", "protocol", "settings", "start", "learning_rate", "seed")
+_RUN = {
+    "id": str, "task": str, "protocol": str, "start": str, "learning_rate": float, "seed": int, "rates": list,
+    "settings": {"protocol": str, "metrics": list},
+}  # fmt: skip
+_DONE = {
+    "data": str, "score": float, "columns": dict, "seconds": float, "notes": list, "answered": dict,
+    "training_rows": int,
+}  # fmt: skip
+_COLUMN = {"score": float, "metrics": dict, "majority": float, "rows": int}
+"""What is read of a record, and of each of its columns; what is not written so would fail far from the file."""
 
 
 def read_scores(workdir: str | Path) -> list[Record]:
@@ -44,13 +53,27 @@ def read_scores(workdir: str | Path) -> list[Record]:
 def _read(path: Path) -> Record:
     try:
         record = json.loads(path.read_text("utf-8"))
-        if missing := [
-            name for name in (*_NEEDED, *(() if "failed" in record else ("columns",))) if name not in record
-        ]:
-            raise ValueError(f"it has no {missing[0]!r}")
-    except (ValueError, TypeError) as error:
+        _check(record, _RUN)
+        if "failed" not in record:
+            _check(record, _DONE)
+            for column in record["columns"].values():
+                _check(column, _COLUMN)
+    except ValueError as error:
         raise UserError(f"{path} is damaged ({error}); delete that file and run `glue` again") from error
     return record
+
+
+def _check(record: Any, shape: Mapping[str, Any]) -> None:
+    """Raises `ValueError` where a key of `shape` is missing, or its value is of another type."""
+    if not isinstance(record, dict):
+        raise ValueError(f"a {type(record).__name__} stands where an object belongs")
+    for name, kind in shape.items():
+        if name not in record:
+            raise ValueError(f"it has no {name!r}")
+        if isinstance(kind, Mapping):
+            _check(record[name], kind)
+        elif not isinstance(record[name], (int, float) if kind is float else kind):
+            raise ValueError(f"{name!r} is {record[name]!r}, not of type {kind.__name__}")
 
 
 def write_record(workdir: Path, record: Record) -> None:
