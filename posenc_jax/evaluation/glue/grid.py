@@ -223,7 +223,9 @@ def _grid(pretrained: Pretrained, tasks: Sequence[Task], protocol: Protocol, sta
     model_digest = _digest(dataclasses.asdict(model))
     jobs = []
     for task in tasks:
-        settings = protocol.settings(task.spec, model, pretrained.length, len(task.train))
+        rows = len(task.train)
+        letters = sum(map(len, task.train.texts_a)) + sum(map(len, task.train.texts_b or ()))
+        settings = protocol.settings(task.spec, model, pretrained.length, rows)
         rates = protocol.rates(model)
         answered = {split: examples.digest() for split, examples in task.test.items()}
         for rate in rates:
@@ -233,14 +235,14 @@ def _grid(pretrained: Pretrained, tasks: Sequence[Task], protocol: Protocol, sta
                     "model": model_digest, "data": task.data, "learning_rate": rate, "seed": seed,
                 }  # fmt: skip
                 name = f"{task.spec.name}-{protocol.name}-{rate:g}-seed{seed}-{_digest(identity)}"
-                rest = {"split": "dev", "rates": list(rates), "answered": answered, "training_rows": len(task.train)}
+                rest = {"split": "dev", "rates": list(rates), "answered": answered, "training_rows": rows}
                 where = f"learning rate {rate:g}, seed {seed}" if len(rates) > 1 else f"seed {seed}"
                 jobs.append(
                     Job(
                         id=name,
                         title=f"{task.spec.name} {where}",
                         group=task.spec.name,
-                        work=settings.epochs * min(len(task.train), settings.most_rows or len(task.train)),
+                        work=settings.epochs * letters * min(1.0, (settings.most_rows or rows) / rows),
                         details=Run(task.spec.name, settings, rate, seed, {"id": name, **identity, **rest}),
                     )
                 )
