@@ -54,7 +54,7 @@ def read_squad(path: str | Path) -> Squad:
         articles = _get(json.loads(raw.decode("utf-8-sig")), "data", list, "the file")
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 (byte {error.start}); save the file as UTF-8") from None
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not JSON, or it is cut short ({error}); copy it again") from None
     except _Odd as odd:
         raise UserError(f"{path}: {odd}; this is no SQuAD file") from None

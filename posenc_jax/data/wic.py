@@ -69,7 +69,7 @@ def _pair(path: Path, number: int, line: str) -> tuple[Place, Place]:
             f"{path} line {number} has {len(fields)} fields in place of 5 (word, part of speech, i-j, sentence, "
             "sentence); is it cut?"
         )
-    found = re.fullmatch(r"(\d+)-(\d+)", fields[2])
+    found = re.fullmatch(r"([0-9]{1,6})-([0-9]{1,6})", fields[2])
     if not found:
         raise UserError(f"{path} line {number} has the places {fields[2]!r}; two numbers as in 3-0 are wanted")
     first, second = (

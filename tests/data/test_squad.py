@@ -96,6 +96,8 @@ def spoil(change):
     [
         (json.dumps(FILE).encode()[:200], "or it is cut short .* line 1"),
         (b"", "is not JSON"),
+        (b"[" * 100_000, "is not JSON"),
+        (b'{"data": ' + b"9" * 5_000 + b"}", "is not JSON"),
         (b"id\tquestion\n", "is not JSON"),
         (b'{"data": "\xff"}', "is not UTF-8"),
         ([], "the file is not an object; this is no SQuAD file"),
