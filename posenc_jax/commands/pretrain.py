@@ -32,8 +32,9 @@ def main(argv: list[str]) -> int:
         print(f"stopped and saved at step {outcome.step}; run the same line again to go on", flush=True)
         return PREEMPTED
     summary = outcome.summary
+    whose = " of the generator" if config.objective == "rtd" else ""
     print(
-        f"finished at step {outcome.step}: validation loss {summary['validation_loss']:.4f} nats "
+        f"finished at step {outcome.step}: validation loss{whose} {summary['validation_loss']:.4f} nats "
         f"(unigram entropy of the same tokens {summary['unigram_entropy']:.4f}), "
         f"{summary['parameters']:,} parameters; everything is in {args.workdir}"
     )
