@@ -137,7 +137,7 @@ def _get(entry: Any, key: str, kind: type, place: str) -> Any:
         raise _Odd(f"{place} has no {key!r}")
     value = entry[key]
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise _Odd(f"{key!r} of {place} is not a {kind.__name__}")
+        raise _Odd(f"{key!r} of {place} is not {'an' if kind is int else 'a'} {kind.__name__}")
     if kind is str and not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
         raise _Odd(f"{key!r} of {place} holds half a character (a lone surrogate)")
     return value

@@ -116,8 +116,8 @@ def spoil(change):
         (spoil(lambda c: questions(c)[0].update(is_impossible=True)), "'q1' is impossible and has answers"),
         (spoil(lambda c: questions(c)[0].update(is_impossible="no")), "'is_impossible' of question 'q1' is not a bool"),
         (spoil(lambda c: questions(c)[0]["answers"][0].pop("answer_start")), "'q1' has no 'answer_start'"),
-        (spoil(lambda c: questions(c)[0]["answers"][0].update(answer_start="9")), "is not a int"),
-        (spoil(lambda c: questions(c)[0]["answers"][0].update(answer_start=True)), "is not a int"),
+        (spoil(lambda c: questions(c)[0]["answers"][0].update(answer_start="9")), "is not an int"),
+        (spoil(lambda c: questions(c)[0]["answers"][0].update(answer_start=True)), "is not an int"),
         (spoil(lambda c: questions(c)[0]["answers"][0].update(text="")), "an answer of question 'q1' has an empty"),
         (
             spoil(lambda c: questions(c)[0].update(question="\ud83d?")),
