@@ -207,13 +207,11 @@ PROTOCOLS: dict[str, Protocol] = {
         ),
         Protocol(
             name="quick",
-            source="our choice: minutes, to see whether an encoder is worth more; twice the epochs for RTE, which is "
-            "small and slowly learned",
+            source="our choice: minutes, to see whether an encoder is worth more",
             seeds=(0,),
             aggregation="median",
             learning_rates=None,
             epochs=3,
-            epochs_of={"RTE": 6},
             length=128,
             most_rows=10_000,
         ),
