@@ -37,7 +37,7 @@ def check(config: Config) -> None:
         raise UsageError(f"train.batch_size={train.batch_size} is not divisible by train.accumulate={train.accumulate}")
     if config.data.length is not None and config.data.length < 8:
         raise UsageError(f"data.length={config.data.length} is too short; the least is 8")
-    for name in ("steps", "log_every", "eval_every", "checkpoint_every"):
+    for name in ("steps", "log_every", "eval_every", "checkpoint_every", "keep_every"):
         split_duration(getattr(train, name), f"train.{name}")
     split_duration(config.optimizer.warmup, "optimizer.warmup")
 
@@ -154,6 +154,7 @@ _SHARES = {
 _AT_LEAST_ZERO = {
     "model.token_types", "model.positions.offset", "optimizer.weight_decay", "rtd.generator_weight",
     "rtd.discriminator_weight", "differentiation.token_weight", "differentiation.head_weight",
+    "train.keep_best", "train.skipped_updates", "train.watchdog_minutes",
 }  # fmt: skip
 _POSITIVE = {
     "model.positions.rope_base", "model.positions.sinusoid_amplitude", "model.norm_eps", "model.init_std",

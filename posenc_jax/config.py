@@ -218,6 +218,15 @@ class TrainConfig:
     """Held-out rows in the validation loss, always the same with the same masks."""
     checkpoint_every: Duration = 1000
     keep_checkpoints: int = 3
+    """The newest so many checkpoints stay ..."""
+    keep_every: Duration = 0
+    """... and for good those whose step is a multiple of this (0: none) ..."""
+    keep_best: int = 0
+    """... and so many of the lowest validation loss."""
+    skipped_updates: int = 5
+    """Updates in a row that are left out because their loss or gradient is not finite, before the run stops."""
+    watchdog_minutes: float = 30.0
+    """A run in which no step ends for so long prints where it hangs and ends, to be started again; 0 lets it wait."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -243,10 +252,13 @@ class Config:
     mesh: MeshConfig = MeshConfig()
 
 
-NEUTRAL_KEYS = frozenset(
-    {"data.path", "data.prefetch", "train.log_every", "train.checkpoint_every", "train.keep_checkpoints"}
+_NEUTRAL = dict(
+    data="path prefetch",
+    train="log_every checkpoint_every keep_checkpoints keep_every keep_best skipped_updates watchdog_minutes",
+    mesh="data fsdp tensor",
 )
-"""Keys that may differ between a run and its continuation: they change no result."""
+NEUTRAL_KEYS = frozenset(f"{group}.{name}" for group, names in _NEUTRAL.items() for name in names.split())
+"""Keys that may differ between a run and its continuation: they change no result beyond rounding."""
 
 
 def config_to_dict(config: Any) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def resolve(config: Config, info: RowsInfo) -> Config:
     total = steps(train.steps, "train.steps", run=None)
     every = {
         name: steps(getattr(train, name), f"train.{name}", run=total)
-        for name in ("log_every", "eval_every", "checkpoint_every")
+        for name in ("log_every", "eval_every", "checkpoint_every", "keep_every")
     }
     warmup = steps(config.optimizer.warmup, "optimizer.warmup", run=total)
     if train.batch_size > info.train.rows:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from posenc_jax.checks import config_from_dict
-from posenc_jax.config import Config, config_diff, config_to_dict
+from posenc_jax.config import NEUTRAL_KEYS, Config, config_diff, config_to_dict
 from posenc_jax.data.rows import INFO_FILE, SPLITS, TOKENIZER_FILE, RowsInfo, write_whole
 from posenc_jax.errors import UsageError, UserError
 from posenc_jax.typed import flatten
@@ -64,7 +64,7 @@ def read_config(workdir: Path) -> Config:
         settings = json.loads(path.read_text())
         config = config_from_dict(settings)
         known = flatten(config_to_dict(config))
-        if missing := sorted(known.keys() - flatten(settings).keys()):
+        if missing := sorted(known.keys() - flatten(settings).keys() - NEUTRAL_KEYS):
             raise ValueError(
                 f"it has no {missing[0]!r}; where another version wrote it, put that in, the default being "
                 f"{json.dumps(known[missing[0]])}"
