@@ -1,12 +1,14 @@
-"""Where metrics go: lines of JSON, TensorBoard, the terminal."""
+"""Where metrics go: lines of JSON, TensorBoard, the terminal, Weights & Biases."""
 
 import contextlib
+import hashlib
 import json
 import os
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -77,15 +79,39 @@ class TensorBoard:
         self._writer.close()
 
 
-class Terminal:
-    """A progress bar where there is a terminal, else a plain line a message."""
+class WeightsAndBiases:
+    """Scalars as a run of a Weights & Biases project, which goes on where the workdir does."""
 
-    def __init__(self, total_steps: int, step: int, title: str) -> None:
-        self._total, self._title = total_steps, title
+    def __init__(self, project: str, workdir: Path, config: Mapping[str, Any]) -> None:
+        try:
+            import wandb
+        except ImportError:
+            raise UserError("--wandb needs the package wandb: pip install '.[wandb]'") from None
+        name = hashlib.sha256(str(workdir.absolute()).encode()).hexdigest()[:16]
+        try:
+            self._run = wandb.init(
+                project=project, id=name, name=workdir.name, dir=str(workdir), config=dict(config), resume="allow"
+            )
+        except Exception as error:  # no key, no network: whatever the client makes of it
+            raise UserError(f"--wandb {project} cannot be opened ({error}); log in, or leave it out") from error
+
+    def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+        scalars = {f"{kind}/{name}": value for name, value in values.items() if isinstance(value, int | float)}
+        self._run.log(scalars, step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+class Terminal:
+    """A progress bar where there is a terminal, else a plain line a message; or `silent`."""
+
+    def __init__(self, total_steps: int, step: int, title: str, silent: bool = False) -> None:
+        self._total, self._title, self._silent = total_steps, title, silent
         self._clock: tuple[float, int] | None = None  # when the first step was done, and which it was
         console = Console()
         self._bar = None
-        if console.is_terminal:
+        if console.is_terminal and not silent:
             columns = (
                 TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
                 TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[note]}"),
@@ -101,8 +127,7 @@ class Terminal:
 
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
         if kind == "train":
-            speed = f"  {values['tokens_per_second']:,.0f} tokens/s" if "tokens_per_second" in values else ""
-            note = f"{_losses(values)}{speed}"
+            note = "  ".join([_losses(values), *_speed(values)])
             if self._bar:
                 self._bar.update(self._task, completed=step, note=note)
             else:
@@ -113,7 +138,7 @@ class Terminal:
     def say(self, line: str) -> None:
         if self._bar:
             self._bar.console.print(line, highlight=False)
-        else:
+        elif not self._silent:
             try:
                 print(line, flush=True)
             except BrokenPipeError:  # whoever read along has gone; the run goes on
@@ -133,3 +158,17 @@ def _losses(values: Mapping[str, float]) -> str:
     """The loss, and the terms that it is the weighted sum of where there are several."""
     terms = [f"{name.removesuffix('_loss')} {value:.4f}" for name, value in values.items() if name.endswith("_loss")]
     return f"loss {values['loss']:.4f}" + (f" ({', '.join(terms)})" if terms else "")
+
+
+def _speed(values: Mapping[str, float]) -> list[str]:
+    """Words a second and, where they say something, how busy and how full the chips are."""
+    parts = []
+    if "tokens_per_second" in values:
+        parts.append(f"{values['tokens_per_second']:,.0f} tokens/s")
+    if "mfu" in values:
+        parts.append(f"{values['mfu']:.1%} MFU")
+    if values.get("data_wait", 0) >= 0.01:
+        parts.append(f"waits {values['data_wait']:.0%} for data")
+    if "memory_gib" in values:
+        parts.append(f"{values['memory_gib']:.2f} GiB")
+    return parts

@@ -1,0 +1,84 @@
+import json
+import sys
+import types
+
+import pytest
+
+from posenc_jax.errors import UserError
+from posenc_jax.training.trackers import JsonLines, Terminal, WeightsAndBiases, read_metrics
+
+TRAIN = {"loss": 5.0, "mlm_loss": 4.0, "rtd_loss": 0.02, "tokens_per_second": 12345.6, "mfu": 0.4567}
+
+
+def test_a_line_says_losses_speed_utilisation_waiting_memory_and_time_left(capsys):
+    terminal = Terminal(100, 0, "run")
+    terminal.advance(1)
+    terminal.write("train", 10, {**TRAIN, "data_wait": 0.25, "memory_gib": 9.5})
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("run  step 10/100  loss 5.0000 (mlm 4.0000, rtd 0.0200)")
+    for word in ("12,346 tokens/s", "45.7% MFU", "waits 25% for data", "9.50 GiB", "left"):
+        assert word in line
+
+
+def test_what_is_not_known_is_not_in_the_line(capsys):
+    Terminal(100, 0, "run").write("train", 10, {"loss": 5.0, "data_wait": 0.001})
+    line = capsys.readouterr().out
+    assert "MFU" not in line and "GiB" not in line and "waits" not in line
+
+
+def test_only_one_of_several_processes_speaks(capsys):
+    terminal = Terminal(100, 0, "run", silent=True)
+    terminal.write("train", 10, TRAIN)
+    terminal.write("validation", 10, TRAIN)
+    assert capsys.readouterr().out == ""
+
+
+def test_lines_after_the_step_a_run_goes_on_from_are_cut_off(tmp_path):
+    lines = JsonLines(tmp_path, 0)
+    for step in (1, 2, 3):
+        lines.write("train", step, {"loss": float(step)})
+    lines.close()
+    JsonLines(tmp_path, 2).close()
+    assert [event["step"] for event in read_metrics(tmp_path)] == [1, 2]
+
+
+class FakeWandb(types.ModuleType):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        super().__init__("wandb")
+        self.opened, self.logged, self.finished = [], [], 0
+
+    def init(self, **settings):
+        self.opened.append(settings)
+        return self
+
+    def log(self, values, step):
+        self.logged.append((step, values))
+
+    def finish(self):
+        self.finished += 1
+
+
+def test_wandb_gets_scalars_by_step_and_goes_on_as_the_same_run(tmp_path, monkeypatch):
+    fake = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    for step in (1, 2):
+        tracker = WeightsAndBiases("project", tmp_path, {"model": {"width": 16}})
+        tracker.write("train", step, {"loss": 1.0, "note": "words"})
+        tracker.close()
+    assert fake.logged == [(1, {"train/loss": 1.0}), (2, {"train/loss": 1.0})] and fake.finished == 2
+    first, second = fake.opened
+    assert first == second and first["project"] == "project" and first["resume"] == "allow"
+    assert json.dumps(first["config"]) == '{"model": {"width": 16}}'
+
+
+def test_wandb_that_is_missing_or_refuses_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(UserError, match=r"pip install '\.\[wandb\]'"):
+        WeightsAndBiases("project", tmp_path, {})
+    fake = FakeWandb()
+    fake.init = lambda **_: 1 / 0
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    with pytest.raises(UserError, match=r"--wandb project cannot be opened .*log in, or leave it out"):
+        WeightsAndBiases("project", tmp_path, {})
