@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from flax import linen as nn
+from jax.experimental.mesh_utils import create_device_mesh, create_hybrid_device_mesh
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from posenc_jax.config import MeshConfig
@@ -38,8 +39,11 @@ RULES = (
 
 
 def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """Devices (all of them by default) as a mesh of `AXES`. Raises `UsageError` when the sizes do not multiply to
-    their number."""
+    """Devices (all of them by default) as a mesh of `AXES`, neighbours on the network beside each other.
+
+    Several slices, groups of devices with a fast network of their own, lie along "data", whose traffic is the least.
+    Raises `UsageError` when the sizes do not multiply to the number of devices, or a slice would be cut.
+    """
     devices = jax.devices() if devices is None else devices
     fixed = config.fsdp * config.tensor
     data = len(devices) // fixed if config.data == -1 else config.data
@@ -48,8 +52,46 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
             f"mesh.data={config.data} x mesh.fsdp={config.fsdp} x mesh.tensor={config.tensor} does not make the "
             f"{len(devices)} devices that are here"
         )
-    sizes = (data, config.fsdp, config.tensor)
-    return jax.make_mesh(sizes, AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices)
+    sizes, types = (data, config.fsdp, config.tensor), (AxisType.Auto,) * len(AXES)
+    slices = len({getattr(device, "slice_index", 0) for device in devices})
+    if slices == 1:
+        grid = create_device_mesh(sizes, devices, allow_split_physical_axes=True)
+        return Mesh(grid, AXES, axis_types=types)
+    if data % slices:
+        raise UsageError(
+            f"mesh.data={data} is not divisible by the {slices} slices that the devices make; mesh.fsdp="
+            f"{config.fsdp} x mesh.tensor={config.tensor} must fit into the {len(devices) // slices} devices of one"
+        )
+    within, across = (data // slices, config.fsdp, config.tensor), (slices, 1, 1)
+    grid = create_hybrid_device_mesh(within, across, devices, allow_split_physical_axes=True)
+    return Mesh(grid, AXES, axis_types=types)
+
+
+class RowShare(NamedTuple):
+    """The part of every global batch that one process reads: the `index`-th of `count` equal ones."""
+
+    index: int
+    count: int
+
+
+def row_share(mesh: Mesh, batch_size: int, process: int | None = None) -> RowShare:
+    """What `process` (this one by default) must read of batches of `batch_size` rows, for `put_batch`.
+
+    Processes between which a batch is not split, as the tensor axis lies across them, read the same part. Raises
+    `UsageError` where the parts would be unequal or overlap.
+    """
+    process = jax.process_index() if process is None else process
+    held: dict[int, set[int]] = {}
+    for device, index in batch_sharding(mesh).devices_indices_map((batch_size,)).items():
+        held.setdefault(device.process_index, set()).add(index[0].start or 0)
+    shares = sorted({tuple(sorted(starts)) for starts in held.values()})
+    if len({len(share) for share in shares}) > 1 or sum(map(len, shares)) > len(set().union(*shares)):
+        axes = " x ".join(f"mesh.{axis}={mesh.shape[axis]}" for axis in AXES)
+        raise UsageError(
+            f"{axes} gives the {len(held)} processes unequal or overlapping parts of a batch; take a mesh.tensor that "
+            "divides the devices of a process, or is a multiple of them"
+        )
+    return RowShare(shares.index(tuple(sorted(held[process]))), len(shares))
 
 
 def check_batch(batch_size: int, accumulate: int, mesh: Mesh, name: str = "train.batch_size") -> None:
