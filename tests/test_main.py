@@ -1,5 +1,6 @@
 """The front door: quick, quiet, and every mistake one sentence with its exit code."""
 
+import os
 import subprocess
 import sys
 import types
@@ -7,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from posenc_jax.__main__ import COMMANDS, main
+from posenc_jax.__main__ import COMMANDS, _choose_platform, main
 from posenc_jax.errors import UsageError, UserError
 
 ROOT = Path(__file__).parents[1]
 
 EVERY_HELP = """
 import contextlib, io, sys
-from posenc_jax.__main__ import COMMANDS, main
+from posenc_jax.__main__ import COMMANDS, _choose_platform, main
 with contextlib.redirect_stdout(io.StringIO()) as printed:
     main(["--help"])
     for name in COMMANDS:
@@ -107,3 +108,18 @@ def test_a_mistake_at_the_command_line_shows_no_traceback():
     done = python("-m", "posenc_jax", "report", "nowhere/at/all")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "error: there is no folder nowhere/at/all; name workdirs of `pretrain`\n"
+
+
+@pytest.mark.parametrize(("devices", "kept"), [(["/dev/accel0"], True), ([], False)])
+def test_compiled_programs_are_kept_where_there_is_an_accelerator_and_the_user_did_not_choose(
+    monkeypatch, devices, kept
+):
+    monkeypatch.setattr(Path, "glob", lambda self, pattern: map(Path, devices))
+    environment = {"XDG_CACHE_HOME": "/caches"}
+    monkeypatch.setattr(os, "environ", environment)
+    _choose_platform()
+    assert environment.get("JAX_COMPILATION_CACHE_DIR") == ("/caches/posenc_jax" if kept else None)
+    assert environment.get("JAX_PLATFORMS") == (None if kept else "cpu")
+    environment["JAX_COMPILATION_CACHE_DIR"] = "/mine"
+    _choose_platform()
+    assert environment["JAX_COMPILATION_CACHE_DIR"] == "/mine"
