@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import math
 import os
 import sys
 import time
@@ -31,7 +32,8 @@ class JsonLines:
         self._file = path.open("a")
 
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
-        line = json.dumps({"step": step, "kind": kind, "time": round(time.time(), 3), **values}) + "\n"
+        plain = {name: _plain(value) for name, value in values.items()}
+        line = json.dumps({"step": step, "kind": kind, "time": round(time.time(), 3), **plain}) + "\n"
         try:
             self._file.write(line)
             self._file.flush()
@@ -44,6 +46,11 @@ class JsonLines:
     def close(self) -> None:
         with contextlib.suppress(OSError):  # what could not be written was told when it was
             self._file.close()
+
+
+def _plain(value: Any) -> Any:
+    """What is not a finite number as a word: JSON has none for it."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_metrics(workdir: Path) -> list[dict]:
@@ -134,6 +141,11 @@ class Terminal:
                 self.say(f"{self._title}  step {step}/{self._total}  {note}  {self._left(step)} left")
         elif kind == "validation":
             self.say(f"{self._title}  step {step}/{self._total}  validation {_losses(values)}")
+        elif kind == "skipped":
+            self.say(
+                f"{self._title}  step {step}/{self._total}  loss {values['loss']}, gradient {values['grad_norm']}: "
+                f"update left out; the rows of the batch are in {METRICS_FILE}"
+            )
 
     def say(self, line: str) -> None:
         if self._bar:

@@ -1,11 +1,12 @@
 import json
+import math
 import sys
 import types
 
 import pytest
 
 from posenc_jax.errors import UserError
-from posenc_jax.training.trackers import JsonLines, Terminal, WeightsAndBiases, read_metrics
+from posenc_jax.training.trackers import METRICS_FILE, JsonLines, Terminal, WeightsAndBiases, read_metrics
 
 TRAIN = {"loss": 5.0, "mlm_loss": 4.0, "rtd_loss": 0.02, "tokens_per_second": 12345.6, "mfu": 0.4567}
 
@@ -40,6 +41,18 @@ def test_lines_after_the_step_a_run_goes_on_from_are_cut_off(tmp_path):
     lines.close()
     JsonLines(tmp_path, 2).close()
     assert [event["step"] for event in read_metrics(tmp_path)] == [1, 2]
+
+
+def test_a_skipped_step_leaves_its_rows_and_what_is_no_number_as_a_word(tmp_path, capsys):
+    values = {"loss": math.nan, "grad_norm": math.inf, "rows": [3, 1]}
+    lines = JsonLines(tmp_path, 0)
+    for tracker in (lines, Terminal(9, 0, "run")):
+        tracker.write("skipped", 7, values)
+    lines.close()
+    text = (tmp_path / METRICS_FILE).read_text()
+    event = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+    assert (event["step"], event["loss"], event["grad_norm"], event["rows"]) == (7, "nan", "inf", [3, 1])
+    assert "step 7/9  loss nan, gradient inf: update left out" in capsys.readouterr().out
 
 
 class FakeWandb(types.ModuleType):
