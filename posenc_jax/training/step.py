@@ -21,9 +21,10 @@ def make_train_step(
     """Returns step(state, batch) -> state, metrics; the state given is consumed.
 
     The batch is worked through in `accumulate` slices whose gradients are summed; with dropout off the result is
-    that of one slice (tested to 1e-6). Randomness is a function of (seed, step). Metrics are float32 scalars on the
-    device: "loss" (the weighted sum of all terms), "grad_norm" before clipping, each term where there are several, and
-    the objective's own.
+    that of one slice (tested to 1e-6). Randomness is a function of (seed, step). Where the loss or the gradient is not
+    finite, parameters and optimizer keep their values and only the step counts on. Metrics are float32 scalars on the
+    device: "loss" (the weighted sum of all terms), "grad_norm" before clipping, "skipped" (1 where the update was left
+    out), each term where there are several, and the objective's own.
     """
     shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract_state(objective, optimizer, mesh))
 
@@ -43,9 +44,14 @@ def make_train_step(
             (total, terms), grads = gradient(state.params, examples, dropout_key)
         else:
             (total, terms), grads = _accumulate(gradient, state.params, examples, dropout_key, accumulate)
+        norm = optax.tree.norm(grads)
+        whole = jnp.isfinite(total) & jnp.isfinite(norm)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-        metrics = {"loss": total, "grad_norm": optax.tree.norm(grads), **means(terms)}
         params = optax.apply_updates(state.params, updates)
+        params, opt_state = jax.tree.map(
+            lambda new, old: jnp.where(whole, new, old), (params, opt_state), (state.params, state.opt_state)
+        )
+        metrics = {"loss": total, "grad_norm": norm, "skipped": 1.0 - whole.astype(jnp.float32), **means(terms)}
         return TrainState(step=state.step + 1, params=params, opt_state=opt_state), metrics
 
     return jax.jit(

@@ -24,7 +24,7 @@ def run(total, *, start=0, stop_after=None, losses=None, every=Every(), **hooks)
         **hooks,
     }
     if stop_after is not None:
-        hooks["should_stop"] = lambda: sum(kind == "step" for kind, *_ in events) >= stop_after
+        hooks["should_stop"] = lambda done: done - start >= stop_after
     state = TrainState(step=jnp.int32(start), params={}, opt_state=())
     return fit(state, step, itertools.count(start), total_steps=total, every=every, **hooks), events
 
@@ -60,6 +60,62 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_is_never_saved():
     with pytest.raises(UserError, match=r"not finite at step 4; .*optimizer.learning_rate"):
         run(10, losses={3: float("nan")}, every=Every(save=1), on_save=lambda state: saved.append(int(state.step)))
     assert saved == [1, 2, 3]
+
+
+NAN = float("nan")
+
+
+def skips(total, losses, **options):
+    """What was told of skipped steps, what was saved, and the values of the logs."""
+    told, saved, logs = [], [], []
+    state, _ = run(
+        total,
+        losses=losses,
+        on_skip=lambda step, rows, values: told.append((step, rows, str(values["loss"]))),
+        on_save=lambda state: saved.append(int(state.step)),
+        on_log=lambda step, values: logs.append({name: values[name] for name in values.keys() & {"loss", "skipped"}}),
+        **options,
+    )
+    return state, told, saved, logs
+
+
+def test_a_skipped_step_is_told_counted_and_in_no_mean():
+    every = Every(log=4, save=2)
+    state, told, saved, logs = skips(8, {1: NAN, 2: float("inf"), 5: NAN}, every=every, skipped_updates=2)
+    assert int(state.step) == 8 and told == [(2, [], "nan"), (3, [], "inf"), (6, [], "nan")]
+    assert logs == [{"loss": 1.5, "skipped": 2}, {"loss": (4 + 6 + 7) / 3, "skipped": 1}]
+    assert saved == [4, 8]  # not 2 and 6, right after one
+
+
+def test_only_skips_in_a_row_end_a_run():
+    alternate = {step: NAN for step in range(0, 20, 2)}
+    assert len(skips(20, alternate, skipped_updates=1)[1]) == 10
+    with pytest.raises(UserError, match=r"the loss is not finite at step 4, nor one of the 1 updates before it; "):
+        skips(20, {2: NAN, 3: NAN}, skipped_updates=1)
+
+
+def test_a_window_of_skips_alone_and_a_skipped_last_step_leave_a_saved_run():
+    state, told, saved, logs = skips(4, {2: NAN, 3: NAN}, every=Every(log=2, save=2), skipped_updates=9)
+    assert saved == [2, 4] and len(told) == 2
+    assert logs[0] == {"loss": 0.5} and logs[1]["skipped"] == 2 and logs[1]["loss"] != logs[1]["loss"]
+
+
+def test_a_gradient_that_is_not_finite_is_called_by_its_name():
+    def step(state, batch):
+        values = {"loss": 1.0, "grad_norm": float("inf"), "skipped": 1.0}
+        return state.replace(step=state.step + 1), {name: jnp.float32(value) for name, value in values.items()}
+
+    told = []
+    batches = iter([{"row": jnp.arange(3)}, {"row": jnp.arange(3, 6)}])
+    with pytest.raises(UserError, match="the gradient is not finite at step 1;"):
+        fit(
+            TrainState(step=jnp.int32(0), params={}, opt_state=()),
+            step,
+            batches,
+            total_steps=2,
+            on_skip=lambda *skip: told.append(skip),
+        )
+    assert told == [(1, [0, 1, 2], {"loss": 1.0, "grad_norm": float("inf")})]
 
 
 def test_nothing_to_do_does_nothing():
