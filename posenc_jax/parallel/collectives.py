@@ -1,0 +1,164 @@
+"""What a compiled program sends between devices: read from its text, by kind and mesh axes."""
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from jax.sharding import Mesh
+
+_OPERATION = re.compile(
+    r"^\s*(?:ROOT )?%?\S+ = (?P<shape>.*?) "
+    r"(?P<kind>all-reduce|all-gather|reduce-scatter|(?:ragged-)?all-to-all|collective-permute|collective-broadcast)"
+    r"(?P<start>-start)?\("
+)
+_COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
+_ARRAY = re.compile(r"([a-z]\w*)\[([\d,]*)\]")
+_BITS = re.compile(r"[a-z]+(\d+)")
+_CALL = re.compile(r"(?:calls|to_apply|body|condition|true_computation|false_computation)=%?([\w.\-]+)")
+_CALLS = re.compile(r"(?:branch_computations|called_computations)=\{([^}]*)\}")
+_TRIPS = re.compile(r'known_trip_count"?[:=]\s*\{"n":"(\d+)"')
+_CONDITION = re.compile(r"condition=%?([\w.\-]+)")
+_LISTED = re.compile(r"(?:replica_groups|source_target_pairs)=\{(\{[\d,{} ]*\})?\}")
+_MESH = re.compile(r"replica_groups=mesh\[(.*?)\] ?\{(.*?)\}")
+_AXIS = re.compile(r"'([^']+)'(?:=(\d+)|:\((\d+)\)(\d+))?")
+_IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+
+
+class Collective(NamedTuple):
+    """All operations of one kind over the same axes, in one run of the program."""
+
+    kind: str
+    """As XLA names it: "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute" ..."""
+    axes: tuple[str, ...]
+    """Mesh axes along which the devices of a group differ; ("?",) where the text does not say so readably."""
+    group: int
+    """Devices that take part in one (the largest group, where they differ)."""
+    count: int
+    """How often one runs."""
+    bytes: int
+    """Size of what is reduced, gathered or sent, whole as one device sees it before it is scattered or after it is
+    gathered, summed over `count`. A ring moves (group - 1) / group of it out of each device, for an all-reduce twice
+    that."""
+
+
+def collectives(hlo_text: str, mesh: Mesh) -> list[Collective]:
+    """The collectives of a compiled program (`compiled.as_text()`) for `mesh`, most bytes first.
+
+    Bodies of loops count as often as they run where the compiler knows it, else once. A collective that starts and
+    ends apart is one.
+    """
+    found: dict[tuple[str, tuple[str, ...]], list[int]] = defaultdict(lambda: [0, 0, 0])
+    for line, times in _runs(hlo_text):
+        match = _OPERATION.match(line)
+        if not match:
+            continue
+        kind, groups = match["kind"], _groups(line, mesh.size)
+        size = max(map(len, groups), default=0)
+        total = found[kind, _axes(groups, mesh)]
+        total[0] = max(total[0], size)
+        total[1] += times
+        total[2] += times * _bytes(match["shape"], kind, bool(match["start"]), size)
+    table = [Collective(kind, axes, *total) for (kind, axes), total in found.items() if axes]
+    return sorted(table, key=lambda row: (-row.bytes, row.kind, row.axes))
+
+
+def _runs(hlo_text: str) -> Iterator[tuple[str, int]]:
+    """Every line of every computation that runs, and how often."""
+    computations: dict[str, list[str]] = {}
+    entry = lines = None
+    for line in hlo_text.splitlines():
+        head = _COMPUTATION.match(line)
+        if head:
+            lines = computations.setdefault(head[2], [])
+            entry = head[2] if head[1] else entry
+        elif lines is not None:
+            lines.append(line)
+
+    def run(name: str, times: int) -> Iterator[tuple[str, int]]:
+        for line in computations.get(name, ()):
+            yield line, times
+            if re.search(r" async-(update|done)\(", line):
+                continue  # what was started is named again
+            inner = times * _trips(line, computations) if " while(" in line else times
+            called = _CALL.findall(line)
+            called += [name.strip().lstrip("%") for names in _CALLS.findall(line) for name in names.split(",")]
+            for name_called in called:
+                yield from run(name_called, inner)
+
+    yield from run(entry or "", 1)
+
+
+def _trips(line: str, computations: dict[str, list[str]]) -> int:
+    """How often the body of a loop runs: as the line says, or as its condition does, by comparing a counter from 0."""
+    said, condition = _TRIPS.search(line), _CONDITION.search(line)
+    if said:
+        return int(said[1])
+    text = "\n".join(computations.get(condition[1] if condition else "", ()))
+    limit = re.search(r"compare\([^,]*, %?([\w.\-]+)\), direction=LT", text)
+    value = re.search(rf"%?{re.escape(limit[1])} = s32\[\]\S* constant\((\d+)\)", text) if limit else None
+    return int(value[1]) if value else 1
+
+
+def _groups(line: str, devices: int) -> list[list[int]]:
+    """Devices that take part together, by their number in the mesh; [] where the line is not understood."""
+    named, iota, listed = _MESH.search(line), _IOTA.search(line), _LISTED.search(line)
+    if named:
+        return _groups_of_named_axes(named[1], named[2])
+    if iota:
+        shape, over = ([int(size) for size in iota[part].split(",")] for part in (1, 2))
+        ids = np.arange(math.prod(over)).reshape(over)
+        if iota[3]:
+            ids = ids.transpose([int(axis) for axis in iota[3].split(",")])
+        return ids.reshape(shape).tolist() if len(shape) == 2 else []
+    if not listed:
+        return []
+    if not listed[1]:
+        return [list(range(devices))]
+    return [[int(device) for device in re.findall(r"\d+", group)] for group in re.findall(r"\{([^{}]*)\}", listed[1])]
+
+
+def _groups_of_named_axes(mesh: str, asked: str) -> list[list[int]]:
+    """Groups along axes of a mesh of the compiler's own: "'a'=2,'b'=4" and "'b'", or "'b':(2)2" for a part of "b",
+    its 2 inner ones of 4."""
+    if "device_ids" in mesh:
+        return []
+    axes = [(name, int(size)) for name, size, _, _ in _AXIS.findall(mesh)]
+    parts = {name: (int(before or 1), int(size or dict(axes)[name])) for name, _, before, size in _AXIS.findall(asked)}
+    shape, along = [], []
+    for name, size in axes:
+        before, taken = parts.get(name, (size, 1))
+        along.append(len(shape) + 1)
+        shape += [before, taken, size // (before * taken)]
+    across = [axis for axis in range(len(shape)) if axis not in along]
+    ids = np.arange(math.prod(shape)).reshape(shape).transpose(across + along)
+    return ids.reshape(-1, math.prod(shape[axis] for axis in along)).tolist()
+
+
+def _axes(groups: list[list[int]], mesh: Mesh) -> tuple[str, ...]:
+    """() where each group is one device, which sends nothing."""
+    if not groups or max(max(group, default=0) for group in groups) >= mesh.size:
+        return ("?",)
+    sizes = tuple(mesh.shape.values())
+    differ = np.zeros(len(sizes), bool)
+    for group in groups:
+        places = np.stack(np.unravel_index(group, sizes))
+        differ |= (places != places[:, :1]).any(axis=1)
+    return tuple(axis for axis, does in zip(mesh.axis_names, differ, strict=True) if does)
+
+
+def _bytes(shape: str, kind: str, is_start: bool, group: int) -> int:
+    arrays = [_size(*array) for array in _ARRAY.findall(shape)]
+    if is_start and kind == "collective-permute":  # (given, got, two counters)
+        arrays = arrays[1:2]
+    elif is_start and kind != "all-reduce":  # (given ..., got ...)
+        arrays = arrays[len(arrays) // 2 :]
+    return sum(arrays) * (group if kind == "reduce-scatter" else 1)
+
+
+def _size(dtype: str, sizes: str) -> int:
+    bits = _BITS.match(dtype)
+    width = int(bits[1]) if bits else 8 if dtype == "pred" else 0
+    return math.prod(int(size) for size in sizes.split(",") if size) * width // 8
