@@ -10,8 +10,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax.sharding import PartitionSpec
 
 from posenc_jax.config import ModelConfig
+from posenc_jax.parallel.mesh import first_row, gathered, is_cut
 
 
 def weights(config: ModelConfig) -> nn.initializers.Initializer:
@@ -57,7 +59,9 @@ class Projection(nn.Module):
         kernel = self.param("kernel", init, shape)
         bias_init = nn.with_logical_partitioning(nn.initializers.zeros, tuple(self.axes[self.inputs :]))
         bias = self.param("bias", bias_init, features)
-        return affine(x.astype(self.dtype), kernel.astype(self.dtype), bias.astype(self.dtype), self.inputs)
+        kernel = gathered(kernel.astype(self.dtype), *self.axes)
+        bias = gathered(bias.astype(self.dtype), *self.axes[self.inputs :])
+        return affine(x.astype(self.dtype), kernel, bias, self.inputs)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
@@ -99,7 +103,8 @@ def _axes(x: jax.Array) -> tuple[int, ...]:
 class Dropout(nn.Module):
     """Keeps each value with probability 1 - rate, to the nearest 1/256, and scales it by the inverse of that.
 
-    One random word serves four values, a byte each: drawing them is the larger part of dropout's cost on a CPU.
+    One random word serves four values, a byte each: drawing them is the larger part of dropout's cost on a CPU. Each
+    row draws with a key of its own, its number in the batch: the same on every mesh, wherever the row lies.
     """
 
     rate: float
@@ -109,10 +114,63 @@ class Dropout(nn.Module):
         kept = round(256 * (1 - self.rate))
         if not train or kept == 256:
             return x
-        *lead, last = x.shape
-        words = jax.random.bits(self.make_rng("dropout"), (*lead, -(-last // 4)), jnp.uint32)
-        draws = jax.lax.bitcast_convert_type(words, jnp.uint8).reshape(*lead, -1)[..., :last]
+        rows, *lead, last = x.shape
+        key, first = self.make_rng("dropout"), first_row(rows)
+
+        def draw(row: jax.Array) -> jax.Array:
+            return jax.random.bits(jax.random.fold_in(key, row), (*lead, -(-last // 4)), jnp.uint32)
+
+        words = jax.vmap(draw)(first + jnp.arange(rows))
+        draws = jax.lax.bitcast_convert_type(words, jnp.uint8).reshape(rows, *lead, -1)[..., :last]
         return jnp.where(draws < kept, x * (256 / max(kept, 1)), jnp.zeros((), x.dtype))
+
+
+def lookup(table_VxE: jax.Array, ids: jax.Array) -> jax.Array:
+    """The rows [*ids, E] with these numbers of a table whose rows lie over "tensor": each device adds those it holds.
+
+    XLA cannot always partition a gather along an axis that is cut, so it is written out, and its gradient with it.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    if not is_cut(mesh, "tensor") or table_VxE.shape[0] % mesh.shape["tensor"]:
+        return table_VxE[ids]
+    return _cut_lookup(table_VxE, ids)
+
+
+@jax.custom_vjp
+def _cut_lookup(table_VxE: jax.Array, ids: jax.Array) -> jax.Array:
+    def local(part_VxE: jax.Array, ids: jax.Array) -> jax.Array:
+        mine = _numbers_within(part_VxE.shape[0], ids)
+        rows = part_VxE.at[mine].get(mode="fill", fill_value=0)
+        return jax.lax.psum(rows, "tensor")
+
+    whole, rows = PartitionSpec(), PartitionSpec("tensor")
+    return jax.shard_map(local, in_specs=(rows, whole), out_specs=whole, axis_names={"tensor"}, check_vma=False)(
+        table_VxE, ids
+    )
+
+
+def _cut_lookup_forward(table_VxE: jax.Array, ids: jax.Array) -> tuple:
+    return _cut_lookup(table_VxE, ids), (table_VxE, ids)
+
+
+def _cut_lookup_backward(saved: tuple, g: jax.Array) -> tuple[jax.Array, None]:
+    def local(part_VxE: jax.Array, ids: jax.Array, g: jax.Array) -> jax.Array:
+        return jnp.zeros_like(part_VxE).at[_numbers_within(part_VxE.shape[0], ids)].add(g, mode="drop")
+
+    whole, rows = PartitionSpec(), PartitionSpec("tensor")
+    scatter = jax.shard_map(
+        local, in_specs=(rows, whole, whole), out_specs=rows, axis_names={"tensor"}, check_vma=False
+    )
+    return scatter(*saved, g), None
+
+
+_cut_lookup.defvjp(_cut_lookup_forward, _cut_lookup_backward)
+
+
+def _numbers_within(rows: int, ids: jax.Array) -> jax.Array:
+    """Numbers among the `rows` that this device holds; `rows`, which is none of them, for what others hold."""
+    mine = ids - jax.lax.axis_index("tensor") * rows
+    return jnp.where((mine >= 0) & (mine < rows), mine, rows)
 
 
 def gelu(x: jax.Array) -> jax.Array:

@@ -10,8 +10,9 @@ from flax import struct
 from posenc_jax.config import ModelConfig
 from posenc_jax.layers import Dropout, Projection
 from posenc_jax.model.compatibility import compatibility
-from posenc_jax.model.convolution import Convolution
+from posenc_jax.model.convolution import BY_HEADS, Convolution
 from posenc_jax.model.similarity import HEADS, head_cosines
+from posenc_jax.parallel.mesh import constrain
 from posenc_jax.positions import Places, Scheme
 
 MASKED = -1e30
@@ -55,7 +56,7 @@ class Attention(nn.Module):
         places, tables = context.places, context.tables
         meet, scheme = compatibility(config), Scheme(config, "layer", name="positions")
 
-        q_BxLxHxd, k_BxLxHxd = meet(x_BxLxD)
+        q_BxLxHxd, k_BxLxHxd = (constrain(x, *BY_HEADS) for x in meet(x_BxLxD))
         scaled_BxLxHxd = q_BxLxHxd * scheme.scale
         placed_q, placed_k = scheme.queries_and_keys(scaled_BxLxHxd, k_BxLxHxd, places, tables)
         logits_BxHxLxL = jnp.einsum("BQHd,BKHd->BHQK", placed_q, placed_k, preferred_element_type=exact)
@@ -63,6 +64,7 @@ class Attention(nn.Module):
         for term_BxHxLxL in (terms_BxHxLxL, context.bias_BxHxLxL):
             logits_BxHxLxL = logits_BxHxLxL if term_BxHxLxL is None else logits_BxHxLxL + term_BxHxLxL
 
+        logits_BxHxLxL = constrain(logits_BxHxLxL, "batch", "heads", "length", "length")
         may_meet_BxLxL = context.may_meet()
         weights_BxHxLxL = jax.nn.softmax(jnp.where(may_meet_BxLxL[:, None], logits_BxHxLxL, MASKED))
         if self.is_mutable_collection(HEADS) and not self.is_initializing():
@@ -70,13 +72,15 @@ class Attention(nn.Module):
                 self.sow(HEADS, name, total)
         weights_BxHxLxL = Dropout(config.attention_dropout)(weights_BxHxLxL, train)
         heads, inward = (config.attention_heads, config.head_width), ("embed", "heads", "head_width")
-        v_BxLxHxd = Projection(config, heads, inward, dtype=dtype, name="value")(x_BxLxD)
+        v_BxLxHxd = constrain(Projection(config, heads, inward, dtype=dtype, name="value")(x_BxLxD), *BY_HEADS)
         mixed_BxLxHxd = jnp.einsum("BHQK,BKHd->BQHd", weights_BxHxLxL.astype(dtype), v_BxLxHxd)
         moved_BxLxHxd = scheme.value_terms(weights_BxHxLxL, places, tables)
         if moved_BxLxHxd is not None:
             mixed_BxLxHxd = mixed_BxLxHxd + moved_BxLxHxd.astype(dtype)
+        mixed_BxLxHxd = constrain(mixed_BxLxHxd, *BY_HEADS)
         if config.mixer == "mixed" and config.convolution.kind != "none":
             convolved_BxLxHxd = Convolution(config, name="convolution")(x_BxLxD, q_BxLxHxd, context.segments_BxL)
-            mixed_BxLxHxd = jnp.concatenate([mixed_BxLxHxd, convolved_BxLxHxd], axis=2)
+            mixed_BxLxHxd = constrain(jnp.concatenate([mixed_BxLxHxd, convolved_BxLxHxd], axis=2), *BY_HEADS)
         outward = ("heads", "head_width", "embed")
-        return Projection(config, (config.width,), outward, inputs=2, dtype=dtype, name="output")(mixed_BxLxHxd)
+        output = Projection(config, (config.width,), outward, inputs=2, dtype=dtype, name="output")
+        return constrain(output(mixed_BxLxHxd), "batch", "length", "width")

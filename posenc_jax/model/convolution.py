@@ -11,6 +11,9 @@ from flax import linen as nn
 
 from posenc_jax.config import ModelConfig
 from posenc_jax.layers import Projection, weights
+from posenc_jax.parallel.mesh import constrain, gathered
+
+BY_HEADS = ("batch", "length", "heads", "head_width")
 
 
 class Convolution(nn.Module):
@@ -42,12 +45,13 @@ class Convolution(nn.Module):
                 asked_BxLxHxd = asked_BxLxHxd * SeparableConvolution(config, name="key")(x_BxLxD, reaches)
             # All heads' channels make each head's window: not a map within a head.
             window = Projection(
-                config, (heads[0], slots), ("heads_in", "head_width", "heads", "slots"), 2, dtype, name="window"
+                config, (heads[0], slots), ("heads", "head_width", "heads_out", "slots"), 2, dtype, name="window"
             )
-            logits_BxLxHxK = window(asked_BxLxHxd)
+            logits_BxLxHxK = constrain(window(asked_BxLxHxd), "batch", "length", "heads", "slots")
         window_BxLxHxK = jax.nn.softmax(logits_BxLxHxK.astype(jnp.promote_types(dtype, jnp.float32))).astype(dtype)
         value_BxLxHxd = Projection(config, heads, inward, dtype=dtype, name="value")(x_BxLxD)
-        return windowed_sum(value_BxLxHxd, window_BxLxHxK[:, :, :, None], reaches)
+        value_BxLxHxd = constrain(value_BxLxHxd, *BY_HEADS)
+        return constrain(windowed_sum(value_BxLxHxd, window_BxLxHxK[:, :, :, None], reaches), *BY_HEADS)
 
 
 class SeparableConvolution(nn.Module):
@@ -64,9 +68,10 @@ class SeparableConvolution(nn.Module):
         filter_KxD = self.param(
             "depthwise", nn.with_logical_partitioning(init, ("slots", "embed")), (slots, config.width)
         )
-        filtered_BxLxD = windowed_sum(x_BxLxD, jnp.moveaxis(filter_KxD, 0, -1)[None, None].astype(dtype), reaches)
+        filter_KxD = gathered(filter_KxD.astype(dtype), "slots", "embed")
+        filtered_BxLxD = windowed_sum(x_BxLxD, jnp.moveaxis(filter_KxD, 0, -1)[None, None], reaches)
         heads, inward = (config.attention_heads, config.head_width), ("embed", "heads", "head_width")
-        return Projection(config, heads, inward, dtype=dtype, name="pointwise")(filtered_BxLxD)
+        return constrain(Projection(config, heads, inward, dtype=dtype, name="pointwise")(filtered_BxLxD), *BY_HEADS)
 
 
 def _reaches(segments_BxL: jax.Array, slots: int) -> list[jax.Array]:

@@ -9,12 +9,14 @@ from flax import linen as nn
 from posenc_jax.checks import config_from_dict
 from posenc_jax.config import Config, ModelConfig, config_to_dict
 from posenc_jax.errors import UsageError
-from posenc_jax.layers import Dropout, Norm, Projection, weights
+from posenc_jax.layers import Dropout, Norm, Projection, lookup, weights
 from posenc_jax.model.attention import Attention, Context
 from posenc_jax.model.feed_forward import FeedForward
 from posenc_jax.model.similarity import HEADS, WORDS, word_cosines
+from posenc_jax.parallel.mesh import constrain, gathered
 from posenc_jax.positions import Places, Scheme, check_scheme
 
+ACTIVATION = ("batch", "length", "width")
 STATES = "states"
 """Collection in which the encoder leaves the vectors after each layer, when a caller makes it mutable."""
 
@@ -39,6 +41,7 @@ class Layer(nn.Module):
         else:
             x_BxLxD = x_BxLxD + drop(attention(attention_norm(x_BxLxD), context, self.train), self.train)
             x_BxLxD = x_BxLxD + drop(feed_forward(feed_forward_norm(x_BxLxD)), self.train)
+        x_BxLxD = constrain(x_BxLxD, *ACTIVATION)
         if not self.is_initializing():
             self.sow(STATES, "layer", x_BxLxD)
         return x_BxLxD, None
@@ -92,13 +95,14 @@ class Encoder(nn.Module):
         leaks = config.mixer == "mixed" and not config.convolution.mask
         places = Places(position_BxL, aligned=positions_BxL is None or (contiguous and not leaks))
 
-        x_BxLxE = self.words[tokens_BxL]
+        x_BxLxE = constrain(lookup(gathered(self.words, "vocab", "embed"), tokens_BxL), *ACTIVATION)
         if config.token_types:
-            x_BxLxE = x_BxLxE + self.types[jnp.zeros((1, 1), jnp.int32) if types_BxL is None else types_BxL]
+            types = gathered(self.types, "type", "embed")
+            x_BxLxE = x_BxLxE + types[jnp.zeros((1, 1), jnp.int32) if types_BxL is None else types_BxL]
         x_BxLxE = self.norm(self.positions.embed(x_BxLxE, places))
         x_BxLxD = self.dropout(x_BxLxE, train)
         if x_BxLxE.shape[-1] != config.width:
-            x_BxLxD = self.widen(x_BxLxD)
+            x_BxLxD = constrain(self.widen(x_BxLxD), *ACTIVATION)
 
         if not self.is_initializing():
             self.sow(STATES, "input", x_BxLxD)

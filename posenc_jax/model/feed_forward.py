@@ -6,6 +6,7 @@ from flax import linen as nn
 
 from posenc_jax.config import ModelConfig
 from posenc_jax.layers import Projection, gelu, weights
+from posenc_jax.parallel.mesh import constrain, gathered
 
 
 class FeedForward(nn.Module):
@@ -16,15 +17,19 @@ class FeedForward(nn.Module):
     @nn.compact
     def __call__(self, x_BxLxD: jax.Array) -> jax.Array:
         config, dtype = self.config, jnp.dtype(self.config.dtype)
+        inward, outward = ("embed", "feed_forward"), ("feed_forward", "embed")
         if config.feed_forward_groups == 1:
-            wide = Projection(
-                config, (config.feed_forward_width,), ("embed", "feed_forward"), dtype=dtype, name="inner"
-            )
-            narrow = Projection(config, (config.width,), ("feed_forward", "embed"), dtype=dtype, name="outer")
+            wide = Projection(config, (config.feed_forward_width,), inward, dtype=dtype, name="inner")
+            narrow = Projection(config, (config.width,), outward, dtype=dtype, name="outer")
+            inner = constrain(gelu(wide(x_BxLxD)), "batch", "length", "feed_forward")
         else:
-            wide = GroupedProjection(config, config.feed_forward_width, ("embed", "feed_forward"), name="inner")
-            narrow = GroupedProjection(config, config.width, ("feed_forward", "embed"), name="outer")
-        return narrow(gelu(wide(x_BxLxD)))
+            groups = config.feed_forward_groups
+            wide = GroupedProjection(config, config.feed_forward_width, inward, name="inner")
+            narrow = GroupedProjection(config, config.width, outward, name="outer")
+            x_BxLxGxI = x_BxLxD.reshape(*x_BxLxD.shape[:-1], groups, -1)
+            # The groups stay apart between the two: joined, "tensor" would have to cut them another way.
+            inner = constrain(gelu(wide(x_BxLxGxI)), "batch", "length", "groups", "feed_forward")
+        return narrow(inner).reshape(x_BxLxD.shape)
 
 
 class GroupedProjection(nn.Module):
@@ -36,11 +41,12 @@ class GroupedProjection(nn.Module):
     axes: tuple[str, str]
 
     @nn.compact
-    def __call__(self, x_BxLxI: jax.Array) -> jax.Array:
+    def __call__(self, x_BxLxGxI: jax.Array) -> jax.Array:
+        """-> [B, L, G, features / G]."""
         groups, dtype = self.config.feed_forward_groups, jnp.dtype(self.config.dtype)
-        shape = (groups, x_BxLxI.shape[-1] // groups, self.features // groups)
-        kernel = self.param("kernel", nn.with_logical_partitioning(weights(self.config), ("groups", *self.axes)), shape)
-        bias = self.param("bias", nn.with_logical_partitioning(nn.initializers.zeros, self.axes[1:]), (self.features,))
-        x_BxLxGxI = x_BxLxI.astype(dtype).reshape(*x_BxLxI.shape[:-1], *shape[:2])
-        y_BxLxGxO = jnp.einsum("BLGI,GIO->BLGO", x_BxLxGxI, kernel.astype(dtype))
-        return y_BxLxGxO.reshape(*x_BxLxI.shape[:-1], self.features) + bias[None, None].astype(dtype)
+        shape, axes = (groups, x_BxLxGxI.shape[-1], self.features // groups), ("groups", *self.axes)
+        kernel = self.param("kernel", nn.with_logical_partitioning(weights(self.config), axes), shape)
+        bias = self.param("bias", nn.with_logical_partitioning(nn.initializers.zeros, axes[2:]), (self.features,))
+        kernel, bias = gathered(kernel.astype(dtype), *axes), gathered(bias.astype(dtype), *axes[2:])
+        y_BxLxGxO = jnp.einsum("BLGI,GIO->BLGO", x_BxLxGxI.astype(dtype), kernel)
+        return y_BxLxGxO + bias.reshape(1, 1, *shape[::2])

@@ -6,6 +6,7 @@ from flax import linen as nn
 
 from posenc_jax.config import ModelConfig
 from posenc_jax.layers import Dropout, Norm, Projection, gelu
+from posenc_jax.parallel.mesh import constrain, gathered
 
 
 class MlmHead(nn.Module):
@@ -18,12 +19,13 @@ class MlmHead(nn.Module):
         """Vectors at the predicted positions -> float32 logits [B, M, V]."""
         config, dtype = self.config, jnp.dtype(self.config.dtype)
         dense = Projection(config, (words_VxE.shape[-1],), ("embed", "embed_out"), dtype=dtype, name="dense")
-        x_BxMxE = Norm(config, dtype, name="norm")(gelu(dense(hidden_BxMxD)))
+        x_BxMxE = constrain(Norm(config, dtype, name="norm")(gelu(dense(hidden_BxMxD))), "batch", "length", "width")
+        words_VxE = gathered(words_VxE.astype(dtype), "vocab", "embed")
         bias_init = nn.with_logical_partitioning(nn.initializers.zeros, ("vocab",))
         bias_V = self.param("bias", bias_init, (words_VxE.shape[0],))
         exact = jnp.promote_types(dtype, jnp.float32)
-        logits_BxMxV = jnp.einsum("BME,VE->BMV", x_BxMxE, words_VxE.astype(dtype), preferred_element_type=exact)
-        return logits_BxMxV + bias_V[None, None]
+        logits_BxMxV = jnp.einsum("BME,VE->BMV", x_BxMxE, words_VxE, preferred_element_type=exact)
+        return constrain(logits_BxMxV + bias_V[None, None], "batch", "length", "vocab")
 
 
 class RtdHead(nn.Module):
@@ -39,7 +41,8 @@ class RtdHead(nn.Module):
         exact = jnp.promote_types(dtype, jnp.float32)
         glorot = nn.initializers.glorot_uniform() if config.init == "truncated_normal" else None
         output = Projection(config, (1,), ("embed", "classes"), dtype=exact, init=glorot, name="output")
-        return output(gelu(dense(hidden_BxLxD)))[..., 0]
+        inner = constrain(gelu(dense(hidden_BxLxD)), "batch", "length", "width")
+        return constrain(output(inner)[..., 0], "batch", "length")
 
 
 class ClassificationHead(nn.Module):
@@ -64,7 +67,7 @@ class ClassificationHead(nn.Module):
             f"{name}_kernel", nn.with_logical_partitioning(_uniform(bound), axes), (x_BxD.shape[-1], features)
         )
         bias = self.param(f"{name}_bias", nn.with_logical_partitioning(_uniform(bound), axes[1:]), (features,))
-        return x_BxD @ kernel + bias[None]
+        return x_BxD @ gathered(kernel, *axes) + gathered(bias, *axes[1:])[None]
 
 
 class SingleHead(nn.Module):

@@ -13,6 +13,7 @@ from flax import linen as nn
 
 from posenc_jax.config import ModelConfig
 from posenc_jax.layers import Projection, gelu
+from posenc_jax.parallel.mesh import gathered
 
 FORBIDDEN = -1000.0
 """Added to the logit of a slot that may not be chosen."""
@@ -143,7 +144,8 @@ class PairScore(nn.Module):
 
     def _param(self, name: str, axes: tuple[str, ...], *shape: int) -> jax.Array:
         init = nn.initializers.glorot_uniform() if len(shape) == 2 else nn.initializers.zeros
-        return self.param(name, nn.with_logical_partitioning(init, axes), shape).astype(_exact(self.config))
+        parameter = self.param(name, nn.with_logical_partitioning(init, axes), shape)
+        return gathered(parameter.astype(_exact(self.config)), *axes)
 
 
 def forbid(logits: jax.Array, allowed: jax.Array) -> jax.Array:

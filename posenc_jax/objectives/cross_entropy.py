@@ -18,17 +18,21 @@ def _forward(logits_BxMxV: jax.Array, target_BxM: jax.Array) -> tuple:
     largest_BxM = logits_BxMxV.max(-1)
     total_BxM = jnp.exp(logits_BxMxV - largest_BxM[..., None]).sum(-1)
     normaliser_BxM = largest_BxM + jnp.log(total_BxM)
-    chosen_BxM = jnp.take_along_axis(logits_BxMxV, target_BxM[..., None], -1)[..., 0]
+    # A sum, not a gather: the vocabulary may lie over several devices, and a sum is one pass wherever it lies.
+    chosen_BxM = jnp.where(_is_target(logits_BxMxV, target_BxM), logits_BxMxV, 0).sum(-1)
     is_right_BxM = (chosen_BxM >= largest_BxM).astype(jnp.float32)
     return (normaliser_BxM - chosen_BxM, is_right_BxM), (logits_BxMxV, normaliser_BxM, target_BxM)
 
 
 def _backward(saved: tuple, gradients: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
     logits_BxMxV, normaliser_BxM, target_BxM = saved
-    word_V = jax.lax.broadcasted_iota(target_BxM.dtype, (1, 1, logits_BxMxV.shape[-1]), 2)
     share_BxMxV = jnp.exp(logits_BxMxV - normaliser_BxM[..., None])
-    one_hot_BxMxV = word_V == target_BxM[..., None]
-    return (share_BxMxV - one_hot_BxMxV) * gradients[0][..., None], None
+    return (share_BxMxV - _is_target(logits_BxMxV, target_BxM)) * gradients[0][..., None], None
+
+
+def _is_target(logits_BxMxV: jax.Array, target_BxM: jax.Array) -> jax.Array:
+    word_1x1xV = jax.lax.broadcasted_iota(target_BxM.dtype, (1, 1, logits_BxMxV.shape[-1]), 2)
+    return word_1x1xV == target_BxM[..., None]
 
 
 cross_entropy.defvjp(_forward, _backward)

@@ -1,7 +1,8 @@
 """The mesh of devices, and which axis of an array lies along which of its axes."""
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -18,13 +19,15 @@ BATCH_AXES = ("data", "fsdp")
 """Rows of a batch are spread over these."""
 
 RULES = (
+    # Parameters and activations.
     ("vocab", "tensor"),
     ("heads", "tensor"),
     ("feed_forward", "tensor"),
+    # Parameters.
     ("embed", "fsdp"),
     ("embed_out", None),
     ("embed_in", None),
-    ("heads_in", None),
+    ("heads_out", None),
     ("groups", None),
     ("slots", None),
     ("type", None),
@@ -34,8 +37,13 @@ RULES = (
     ("position", None),
     ("bucket", None),
     ("classes", None),
+    # Activations.
+    ("batch", BATCH_AXES),
+    ("length", None),
+    ("width", None),
 )
-"""Logical axis of a parameter -> mesh axis."""
+"""Logical axis of an array -> mesh axes. Parameters are spread over "fsdp" at rest and gathered where they are used;
+what "tensor" cuts stays cut, and the sums over it meet once a block."""
 
 
 def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
@@ -108,6 +116,84 @@ def check_batch(batch_size: int, accumulate: int, mesh: Mesh, name: str = "train
 def param_shardings(boxed: Any, mesh: Mesh) -> Any:
     """Shardings of a tree whose leaves carry logical axis names (Flax boxes), in the unboxed tree's shape."""
     return nn.logical_to_mesh_sharding(nn.get_partition_spec(boxed), mesh, RULES)
+
+
+def constrain(x: jax.Array, *names: str | None) -> jax.Array:
+    """`x`, whose axes have these names, laid onto the mesh that the computation runs on (`jax.set_mesh`, or a step's).
+
+    The same array where there is no such mesh, or one device. An axis that the mesh axis does not divide, such as one
+    row for all, stays whole.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    cut = [axis for axis in mesh.axis_names if is_cut(mesh, axis)]
+    if not cut:
+        return x
+    rules, spec = dict(RULES), []
+    for name, size in zip(names, x.shape, strict=True):
+        axes = rules[name] if name else None
+        axes = tuple(axis for axis in ((axes,) if isinstance(axes, str) else axes or ()) if axis in cut)
+        spec.append(axes if axes and size % math.prod(mesh.shape[axis] for axis in axes) == 0 else None)
+    return jax.lax.with_sharding_constraint(x, PartitionSpec(*spec))
+
+
+def is_cut(mesh: jax.sharding.AbstractMesh, axis: str) -> bool:
+    """Whether the compiler may lay arrays over several devices along `axis`: not where the computation is written for
+    one device's part already."""
+    kinds = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
+    return kinds.get(axis) == AxisType.Auto and mesh.shape[axis] > 1
+
+
+def gathered(parameter: jax.Array, *names: str | None) -> jax.Array:
+    """A parameter whose axes have these names, whole along those that lie over "fsdp": as a layer computes with it.
+
+    Its gradient is cut as the parameter is, so that a device keeps the sum of its own part alone.
+    """
+    return _gathered(parameter, names)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _gathered(parameter: jax.Array, names: tuple[str | None, ...]) -> jax.Array:
+    rules = dict(RULES)
+    return constrain(parameter, *(None if name and rules[name] == "fsdp" else name for name in names))
+
+
+_gathered.defvjp(
+    lambda parameter, names: (_gathered(parameter, names), None),
+    lambda names, _, gradient: (constrain(gradient, *names),),
+)
+
+
+def first_row(rows: int) -> jax.Array | int:
+    """Number in the batch of the first of `rows` rows that this part of a computation holds."""
+    mesh = jax.sharding.get_abstract_mesh()
+    is_own_part = ("data", AxisType.Manual) in zip(mesh.axis_names, mesh.axis_types, strict=True)
+    return jax.lax.axis_index("data") * rows if is_own_part else 0
+
+
+def row_by_row(function: Callable[[Any, Any], Any], mesh: Mesh) -> Callable[[Any, Any], Any]:
+    """`function(whole, rows)` that does with each row the same whatever others there are, done where the rows lie."""
+    if mesh.size == 1:
+        return function
+    rows = PartitionSpec(BATCH_AXES)
+    return jax.shard_map(function, mesh=mesh, in_specs=(PartitionSpec(), rows), out_specs=rows, check_vma=False)
+
+
+def summed_over_data(function: Callable[[Any, Any], Any], mesh: Mesh) -> Callable[[Any, Any], Any]:
+    """`function(whole, rows)` whose results add up over the rows, such as a gradient.
+
+    Each part of the "data" axis sums over its own rows, however many slices it takes for that, and the sums meet once
+    at the end. The axes "fsdp" and "tensor" stay the compiler's inside.
+    """
+    if mesh.shape["data"] == 1:
+        return function
+    return jax.shard_map(
+        lambda whole, rows: jax.lax.psum(function(whole, rows), "data"),
+        mesh=mesh,
+        in_specs=(PartitionSpec(), PartitionSpec("data")),
+        out_specs=PartitionSpec(),
+        axis_names={"data"},
+        check_vma=False,
+    )
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:

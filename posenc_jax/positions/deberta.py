@@ -10,6 +10,7 @@ from flax import linen as nn
 from posenc_jax.config import ModelConfig, PositionConfig
 from posenc_jax.errors import UsageError
 from posenc_jax.layers import Projection, weights
+from posenc_jax.parallel.mesh import gathered
 from posenc_jax.positions.part import Meet, Part
 from posenc_jax.positions.places import Places
 
@@ -53,7 +54,7 @@ class Deberta(Part):
                 self.key = Projection(config, heads, axes, dtype=dtype)
 
     def shared_tables(self) -> jax.Array:
-        return self.table
+        return gathered(self.table, "bucket", "embed")
 
     def content_terms(
         self, q_BxLxHxd: jax.Array, k_BxLxHxd: jax.Array, places: Places, tables: jax.Array, meet: Meet

@@ -6,6 +6,7 @@ import jax
 from flax import linen as nn
 
 from posenc_jax.layers import weights
+from posenc_jax.parallel.mesh import gathered
 from posenc_jax.positions.part import Part
 from posenc_jax.positions.places import Places
 
@@ -25,4 +26,5 @@ class Learned(Part):
             self.table = self.param("table", init, (rows, config.embedding_width or config.width))
 
     def embed(self, x_BxLxE: jax.Array, places: Places) -> jax.Array:
-        return x_BxLxE + self.table[places.position_BxL + self.config.positions.offset].astype(x_BxLxE.dtype)
+        table = gathered(self.table, "position", "embed")
+        return x_BxLxE + table[places.position_BxL + self.config.positions.offset].astype(x_BxLxE.dtype)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from posenc_jax.layers import Norm, Projection, weights
+from posenc_jax.parallel.mesh import gathered
 from posenc_jax.positions.part import Part
 
 
@@ -32,5 +33,5 @@ class ProjectedPart(Part):
 
     def projected(self) -> tuple[jax.Array, jax.Array]:
         """LN(P) U_Q + u_Q and LN(P) U_K + u_K, float32 [rows, H, d] each, unscaled."""
-        p_PxD = self.norm(self.table)
+        p_PxD = self.norm(gathered(self.table, "position", "embed"))
         return self.query(p_PxD), self.key(p_PxD)

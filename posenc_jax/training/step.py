@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 
-from posenc_jax.parallel.mesh import batch_sharding, replicated
+from posenc_jax.parallel.mesh import batch_sharding, replicated, row_by_row, summed_over_data
 from posenc_jax.training.objective import Mean, Objective, Terms
 from posenc_jax.training.state import TrainState, abstract_state
 
@@ -27,31 +27,38 @@ def make_train_step(
     out), each term where there are several, and the objective's own.
     """
     shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract_state(objective, optimizer, mesh))
+    layouts = jax.tree.map(lambda sharding: sharding.spec, shardings.params)
+
+    def sum_gradients(whole: tuple[Any, Any, jax.Array], examples: Any) -> tuple[Any, Any]:
+        params, weights, key = whole
+
+        def loss(params: Any, slice_: dict[str, jax.Array], key: jax.Array) -> tuple[jax.Array, Any]:
+            sums, terms = objective.sums(params, slice_, key, train=True)
+            return combine(objective, sums, weights), (sums, terms)
+
+        def gradient(slice_: Any, key: jax.Array) -> tuple[Any, Any]:
+            values, grads = jax.value_and_grad(loss, has_aux=True)(params, slice_, key)
+            return values, jax.tree.map(jax.lax.with_sharding_constraint, grads, layouts)
+
+        return gradient(examples, key) if accumulate == 1 else _accumulate(gradient, examples, key, accumulate)
 
     def step(state: TrainState, batch: dict[str, jax.Array]) -> tuple[TrainState, Metrics]:
         prepare_key, dropout_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), state.step))
-        examples = objective.prepare(batch, prepare_key)
+        examples = row_by_row(lambda key, rows: objective.prepare(rows, key), mesh)(prepare_key, batch)
         weights = objective.weights(examples)
-
-        def loss(params: Any, slice_: dict[str, jax.Array], key: jax.Array) -> tuple[jax.Array, Terms]:
-            sums, metrics = objective.sums(params, slice_, key, train=True)
-            if len(sums) > 1:
-                metrics = {**_losses(objective, sums, slice_), **metrics}
-            return combine(objective, sums, weights), metrics
-
-        gradient = jax.value_and_grad(loss, has_aux=True)
-        if accumulate == 1:
-            (total, terms), grads = gradient(state.params, examples, dropout_key)
-        else:
-            (total, terms), grads = _accumulate(gradient, state.params, examples, dropout_key, accumulate)
+        whole = state.params, weights, dropout_key
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            (total, (sums, terms)), grads = summed_over_data(sum_gradients, mesh)(whole, examples)
+        if len(sums) > 1:
+            terms = {**losses(sums, weights), **terms}
         norm = optax.tree.norm(grads)
-        whole = jnp.isfinite(total) & jnp.isfinite(norm)
+        is_finite = jnp.isfinite(total) & jnp.isfinite(norm)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         params, opt_state = jax.tree.map(
-            lambda new, old: jnp.where(whole, new, old), (params, opt_state), (state.params, state.opt_state)
+            lambda new, old: jnp.where(is_finite, new, old), (params, opt_state), (state.params, state.opt_state)
         )
-        metrics = {"loss": total, "grad_norm": norm, "skipped": 1.0 - whole.astype(jnp.float32), **means(terms)}
+        metrics = {"loss": total, "grad_norm": norm, "skipped": 1.0 - is_finite.astype(jnp.float32), **means(terms)}
         return TrainState(step=state.step + 1, params=params, opt_state=opt_state), metrics
 
     return jax.jit(
@@ -67,9 +74,10 @@ def make_eval_step(objective: Objective, mesh: Mesh) -> Callable[[Any, dict[str,
     batches add up; `key` feeds `prepare` only, so one key gives one set of masks."""
 
     def look(params: Any, batch: dict[str, jax.Array], key: jax.Array) -> Terms:
-        examples = objective.prepare(batch, key)
-        sums, metrics = objective.sums(params, examples, key, train=False)
-        return {**_losses(objective, sums, examples), **metrics}
+        examples = row_by_row(lambda key, rows: objective.prepare(rows, key), mesh)(key, batch)
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            sums, metrics = objective.sums(params, examples, key, train=False)
+        return {**losses(sums, objective.weights(examples)), **metrics}
 
     return jax.jit(look, out_shardings=replicated(mesh))
 
@@ -84,19 +92,19 @@ def means(terms: Terms) -> Metrics:
     return {name: term.value() for name, term in terms.items()}
 
 
-def _losses(objective: Objective, sums: dict[str, jax.Array], examples: dict[str, jax.Array]) -> Terms:
-    weights = objective.weights(examples)
+def losses(sums: dict[str, jax.Array], weights: dict[str, jax.Array]) -> Terms:
+    """Each loss term as a statistic."""
     return {f"{name}_loss": Mean(total, weights[name]) for name, total in sums.items()}
 
 
-def _accumulate(gradient: Callable, params: Any, examples: Any, key: jax.Array, slices: int) -> Any:
+def _accumulate(gradient: Callable, examples: Any, key: jax.Array, slices: int) -> Any:
     """Sums `gradient` over `slices` of the batch. Slice s takes rows s, s + slices, ...: each device keeps its own."""
     stacked = jax.tree.map(lambda x: x.reshape(-1, slices, *x.shape[1:]).swapaxes(0, 1), examples)
 
-    def body(total: Any, index_and_slice: tuple[jax.Array, Any]) -> tuple[Any, None]:
+    def add(total: Any, index_and_slice: tuple[jax.Array, Any]) -> tuple[Any, None]:
         index, slice_ = index_and_slice
-        return jax.tree.map(jnp.add, total, gradient(params, slice_, jax.random.fold_in(key, index))), None
+        return jax.tree.map(jnp.add, total, gradient(slice_, jax.random.fold_in(key, index))), None
 
     one = jax.tree.map(lambda x: x[0], stacked)
-    zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(gradient, params, one, key))
-    return jax.lax.scan(body, zero, (jnp.arange(slices), stacked))[0]
+    zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(gradient, one, key))
+    return jax.lax.scan(add, zero, (jnp.arange(slices), stacked))[0]
