@@ -22,9 +22,10 @@ _CALLS = re.compile(r"(?:branch_computations|called_computations)=\{([^}]*)\}")
 _TRIPS = re.compile(r'known_trip_count"?[:=]\s*\{"n":"(\d+)"')
 _CONDITION = re.compile(r"condition=%?([\w.\-]+)")
 _LISTED = re.compile(r"(?:replica_groups|source_target_pairs)=\{(\{[\d,{} ]*\})?\}")
-_MESH = re.compile(r"replica_groups=mesh\[(.*?)\] ?\{(.*?)\}")
+_MESH = re.compile(r"replica_groups=mesh\[(.*?)\](?:, device_ids=\(([^{]*)\))? ?\{(.*?)\}")
+_ORDER = re.compile(r"\[([\d,]+)\](?:T\(([\d,]+)\))?")
 _AXIS = re.compile(r"'([^']+)'(?:=(\d+)|:\((\d+)\)(\d+))?")
-_IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=(\[[\d,]+\](?:T\([\d,]+\))?)")
 
 
 class Collective(NamedTuple):
@@ -51,13 +52,14 @@ def collectives(hlo_text: str, mesh: Mesh) -> list[Collective]:
     ends apart is one.
     """
     found: dict[tuple[str, tuple[str, ...]], list[int]] = defaultdict(lambda: [0, 0, 0])
-    for line, times in _runs(hlo_text):
+    for name, line, times in _runs(hlo_text):
         match = _OPERATION.match(line)
         if not match:
             continue
         kind, groups = match["kind"], _groups(line, mesh.size)
         size = max(map(len, groups), default=0)
-        total = found[kind, _axes(groups, mesh)]
+        is_fused = kind == "all-reduce" and name.startswith("all-reduce-scatter")  # TPU, each device keeping a part
+        total = found["reduce-scatter" if is_fused else kind, _axes(groups, mesh)]
         total[0] = max(total[0], size)
         total[1] += times
         total[2] += times * _bytes(match["shape"], kind, bool(match["start"]), size)
@@ -65,8 +67,8 @@ def collectives(hlo_text: str, mesh: Mesh) -> list[Collective]:
     return sorted(table, key=lambda row: (-row.bytes, row.kind, row.axes))
 
 
-def _runs(hlo_text: str) -> Iterator[tuple[str, int]]:
-    """Every line of every computation that runs, and how often."""
+def _runs(hlo_text: str) -> Iterator[tuple[str, str, int]]:
+    """Every line that runs, the name of the computation before it, and how often."""
     computations: dict[str, list[str]] = {}
     entry = lines = None
     for line in hlo_text.splitlines():
@@ -77,9 +79,9 @@ def _runs(hlo_text: str) -> Iterator[tuple[str, int]]:
         elif lines is not None:
             lines.append(line)
 
-    def run(name: str, times: int) -> Iterator[tuple[str, int]]:
+    def run(name: str, times: int) -> Iterator[tuple[str, str, int]]:
         for line in computations.get(name, ()):
-            yield line, times
+            yield name, line, times
             if re.search(r" async-(update|done)\(", line):
                 continue  # what was started is named again
             inner = times * _trips(line, computations) if " while(" in line else times
@@ -106,25 +108,19 @@ def _groups(line: str, devices: int) -> list[list[int]]:
     """Devices that take part together, by their number in the mesh; [] where the line is not understood."""
     named, iota, listed = _MESH.search(line), _IOTA.search(line), _LISTED.search(line)
     if named:
-        return _groups_of_named_axes(named[1], named[2])
+        return _groups_of_named_axes(*named.groups())
     if iota:
-        shape, over = ([int(size) for size in iota[part].split(",")] for part in (1, 2))
-        ids = np.arange(math.prod(over)).reshape(over)
-        if iota[3]:
-            ids = ids.transpose([int(axis) for axis in iota[3].split(",")])
-        return ids.reshape(shape).tolist() if len(shape) == 2 else []
+        return _order(iota[2]).reshape(_numbers(iota[1])).tolist()
     if not listed:
         return []
     if not listed[1]:
         return [list(range(devices))]
-    return [[int(device) for device in re.findall(r"\d+", group)] for group in re.findall(r"\{([^{}]*)\}", listed[1])]
+    return [_numbers(group) for group in re.findall(r"\{([^{}]*)\}", listed[1])]
 
 
-def _groups_of_named_axes(mesh: str, asked: str) -> list[list[int]]:
-    """Groups along axes of a mesh of the compiler's own: "'a'=2,'b'=4" and "'b'", or "'b':(2)2" for a part of "b",
-    its 2 inner ones of 4."""
-    if "device_ids" in mesh:
-        return []
+def _groups_of_named_axes(mesh: str, order: str | None, asked: str) -> list[list[int]]:
+    """Groups along axes of a mesh of the compiler's own, "'a'=2,'b'=4" with its devices in the order "[4,2]T(1,0)":
+    "'b'", or "'b':(2)2" for a part of "b", its 2 inner ones of 4."""
     axes = [(name, int(size)) for name, size, _, _ in _AXIS.findall(mesh)]
     parts = {name: (int(before or 1), int(size or dict(axes)[name])) for name, _, before, size in _AXIS.findall(asked)}
     shape, along = [], []
@@ -133,8 +129,23 @@ def _groups_of_named_axes(mesh: str, asked: str) -> list[list[int]]:
         along.append(len(shape) + 1)
         shape += [before, taken, size // (before * taken)]
     across = [axis for axis in range(len(shape)) if axis not in along]
-    ids = np.arange(math.prod(shape)).reshape(shape).transpose(across + along)
+    devices = _order(order) if order else np.arange(math.prod(shape))
+    ids = devices.reshape(shape).transpose(across + along)
     return ids.reshape(-1, math.prod(shape[axis] for axis in along)).tolist()
+
+
+def _order(text: str) -> np.ndarray:
+    """Devices in the order "[4,2]T(1,0)", counted along [4, 2] and transposed; or as listed, "0,2,1,3"."""
+    counted = _ORDER.fullmatch(text)
+    if not counted:
+        return np.array(_numbers(text))
+    sizes = _numbers(counted[1])
+    ids = np.arange(math.prod(sizes)).reshape(sizes)
+    return (ids.transpose(_numbers(counted[2])) if counted[2] else ids).ravel()
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", text)]
 
 
 def _axes(groups: list[list[int]], mesh: Mesh) -> tuple[str, ...]:

@@ -113,6 +113,38 @@ def check_batch(batch_size: int, accumulate: int, mesh: Mesh, name: str = "train
         )
 
 
+def check_mesh(boxed: Any, mesh: Mesh) -> None:
+    """Raises `UsageError` where an axis of a parameter does not divide into its mesh axis; `boxed` is a tree whose
+    leaves carry logical axis names (Flax boxes). JAX would say so later, and not whose size it is."""
+    rules = dict(RULES)
+    leaves = jax.tree_util.tree_leaves_with_path(boxed, is_leaf=lambda leaf: isinstance(leaf, nn.LogicallyPartitioned))
+    for path, leaf in leaves:
+        if not isinstance(leaf, nn.LogicallyPartitioned):
+            continue
+        for name, size in zip(leaf.names, leaf.value.shape, strict=True):
+            axis = rules[name] if name else None
+            if axis and size % mesh.shape[axis]:
+                where = jax.tree_util.keystr(path, simple=True, separator="/").removesuffix("/value")
+                raise UsageError(_does_not_divide(where, name, size, axis, mesh.shape[axis]))
+
+
+def _does_not_divide(where: str, name: str, size: int, axis: str, devices: int) -> str:
+    fields = {
+        "vocab": "model.vocab_size",
+        "heads": "model.heads, in mixed layers divided by model.convolution.head_ratio",
+        "feed_forward": "model.feed_forward_width",
+        "embed": "model.width, or model.embedding_width",
+    }[name]
+    if where.startswith("generator/") and name != "vocab":
+        fields += ", times rtd.generator_size"
+    mend = f"take mesh.{axis}={math.gcd(size, devices)}"
+    if name == "vocab":
+        mend = f"model.vocab_size={-(-size // devices) * devices} does, its last rows idle; or {mend}"
+    return (
+        f"mesh.{axis}={devices} does not divide {size}, the axis {name!r} of the parameter {where} ({fields}); {mend}"
+    )
+
+
 def param_shardings(boxed: Any, mesh: Mesh) -> Any:
     """Shardings of a tree whose leaves carry logical axis names (Flax boxes), in the unboxed tree's shape."""
     return nn.logical_to_mesh_sharding(nn.get_partition_spec(boxed), mesh, RULES)

@@ -11,7 +11,7 @@ from flax import linen as nn
 from flax import struct
 from jax.sharding import Mesh
 
-from posenc_jax.parallel.mesh import param_shardings
+from posenc_jax.parallel.mesh import check_mesh, param_shardings
 from posenc_jax.training.objective import Objective
 
 
@@ -30,8 +30,12 @@ def _init(objective: Objective, optimizer: optax.GradientTransformation, key: ja
 
 
 def abstract_state(objective: Objective, optimizer: optax.GradientTransformation, mesh: Mesh) -> TrainState:
-    """Shapes, types and shardings of the state, nothing computed: the target to restore a checkpoint into."""
+    """Shapes, types and shardings of the state, nothing computed: the target to restore a checkpoint into.
+
+    Raises `UsageError` where a size does not divide into its mesh axis.
+    """
     boxed = jax.eval_shape(lambda key: _init(objective, optimizer, key), jax.random.key(0))
+    check_mesh(boxed.params, mesh)
     return jax.tree.map(
         lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
         nn.unbox(boxed),
