@@ -20,6 +20,8 @@ _BITS = re.compile(r"[a-z]+(\d+)")
 _CALL = re.compile(r"(?:calls|to_apply|body|condition|true_computation|false_computation)=%?([\w.\-]+)")
 _CALLS = re.compile(r"(?:branch_computations|called_computations)=\{([^}]*)\}")
 _TRIPS = re.compile(r'known_trip_count"?[:=]\s*\{"n":"(\d+)"')
+_PIECE = re.compile(r"channel_id=(\d+),.*chain_id=")
+"""TPU: one collective done piece by piece inside other operations, which each name it whole."""
 _CONDITION = re.compile(r"condition=%?([\w.\-]+)")
 _LISTED = re.compile(r"(?:replica_groups|source_target_pairs)=\{(\{[\d,{} ]*\})?\}")
 _MESH = re.compile(r"replica_groups=mesh\[(.*?)\](?:, device_ids=\(([^{]*)\))? ?\{(.*?)\}")
@@ -52,10 +54,13 @@ def collectives(hlo_text: str, mesh: Mesh) -> list[Collective]:
     ends apart is one.
     """
     found: dict[tuple[str, tuple[str, ...]], list[int]] = defaultdict(lambda: [0, 0, 0])
+    seen: set[str] = set()
     for name, line, times in _runs(hlo_text):
-        match = _OPERATION.match(line)
-        if not match:
+        match, piece = _OPERATION.match(line), _PIECE.search(line)
+        if not match or (piece and piece[1] in seen):
             continue
+        if piece:
+            seen.add(piece[1])
         kind, groups = match["kind"], _groups(line, mesh.size)
         size = max(map(len, groups), default=0)
         is_fused = kind == "all-reduce" and name.startswith("all-reduce-scatter")  # TPU, each device keeping a part

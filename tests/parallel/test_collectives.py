@@ -138,6 +138,16 @@ def test_a_fused_all_reduce_of_which_each_device_keeps_a_part_is_a_reduce_scatte
     assert collectives(program(call, more=inner), MESH) == [Collective("reduce-scatter", ("fsdp",), 2, 1, 160)]
 
 
+def test_what_is_done_in_pieces_inside_other_operations_counts_once():
+    piece = 'channel_id=7, replica_groups={{0,2},{1,3},{4,6},{5,7}}, frontend_attributes={chain_id="0"}'
+    inner = "\n".join(
+        f"%async_collective_fusion.{i} (p: f32[4]) -> f32[8] {{\n  %a.{i} = f32[8] all-gather(%p), {piece}\n}}\n"
+        for i in range(3)
+    )
+    calls = [f"%f.{i} = f32[8] fusion(%p), kind=kCustom, calls=%async_collective_fusion.{i}" for i in range(3)]
+    assert collectives(program(*calls, more=inner), MESH) == [Collective("all-gather", ("fsdp",), 2, 1, 32)]
+
+
 def test_operations_of_one_kind_over_the_same_axes_are_summed():
     other = "replica_groups={{0,1},{2,3},{4,5},{6,7}}"
     found = collectives(program(all_reduce(FSDP), all_reduce(FSDP, "f32[2]"), all_reduce(other, "f32[1]")), MESH)
