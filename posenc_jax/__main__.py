@@ -1,12 +1,11 @@
 """The front door: `python -m posenc_jax COMMAND ...`. Imports no JAX before it knows the command."""
 
-import errno
 import importlib
 import os
 import sys
 from pathlib import Path
 
-from posenc_jax.errors import DONE, FAILED, WRONG_USE, UserError
+from posenc_jax.errors import DONE, WRONG_USE, tell
 
 COMMANDS = {
     "prepare": "text -> tokenizer and packed rows",
@@ -31,20 +30,11 @@ def main(argv: list[str] | None = None) -> int:
     """Runs one command and returns its exit code: 0 done, 1 failed, 2 wrong use, 75 preempted (run me again)."""
     try:
         return _run(sys.argv[1:] if argv is None else argv)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
-    except OSError as error:  # a full disk, a read-only folder: the system's words and the file are the sentence
-        place = f" ({error.filename})" if error.filename else ""
-        mend = "; make room and run the same line again" if error.errno == errno.ENOSPC else ""
-        print(f"error: {error.strerror or error}{place}{mend}", file=sys.stderr)
-        return FAILED
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    except (Exception, KeyboardInterrupt) as error:
+        code = tell(error)
+        if code is None:
+            raise
+        return code
 
 
 def _run(argv: list[str]) -> int:
