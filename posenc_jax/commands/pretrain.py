@@ -6,6 +6,7 @@ import sys
 
 from posenc_jax.config_files import load_config
 from posenc_jax.errors import DONE, PREEMPTED, UsageError
+from posenc_jax.parallel import distributed
 
 
 def main(argv: list[str]) -> int:
@@ -17,6 +18,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--config", required=True, metavar="FILE.py[:ARG]", help="e.g. configs/tupe.py:tupe_r,tiny")
     parser.add_argument("--data", metavar="DIR", help="rows written by `prepare` (or --config.data.path)")
     parser.add_argument("--workdir", required=True, metavar="DIR", help="where the run lives; made when missing")
+    parser.add_argument("--profile", metavar="steps=A..B", help="write a trace of these steps into DIR/profile")
+    parser.add_argument("--wandb", metavar="PROJECT", help="send the metrics to Weights & Biases, too")
+    distributed.add_arguments(parser)
     args, rest = parser.parse_known_args(argv)
     if not args.workdir:
         parser.error("--workdir names no folder")
@@ -26,8 +30,18 @@ def main(argv: list[str]) -> int:
     config = load_config(args.config, overrides)
 
     from posenc_jax.objectives.pretraining import pretrain
+    from posenc_jax.training.profile import parse_steps
 
-    outcome = pretrain(config, args.workdir, should_stop=stop_on_signals())
+    with distributed.together(distributed.from_arguments(args)):
+        outcome = pretrain(
+            config,
+            args.workdir,
+            should_stop=stop_on_signals(several=distributed.several()),
+            profile_steps=parse_steps(args.profile) if args.profile else range(0),
+            wandb=args.wandb,
+        )
+        if not distributed.is_first():
+            return DONE if outcome.finished else PREEMPTED
     if not outcome.finished:
         print(f"stopped and saved at step {outcome.step}; run the same line again to go on", flush=True)
         return PREEMPTED
@@ -57,8 +71,9 @@ def read_overrides(words: list[str]) -> dict[str, str]:
     return overrides
 
 
-def stop_on_signals():
-    """Returns should_stop(): True once SIGTERM or Ctrl-C came. A second Ctrl-C ends at once."""
+def stop_on_signals(several: bool = False):
+    """Returns should_stop(): True once SIGTERM or Ctrl-C came. A second Ctrl-C ends at once. Of `several` processes
+    SIGTERM is JAX's, which tells it to all of them."""
     came = []
 
     def note(number: int, _frame: object) -> None:
@@ -66,6 +81,6 @@ def stop_on_signals():
         signal.signal(signal.SIGINT, signal.default_int_handler)
         print("stopping after this step, and saving", file=sys.stderr, flush=True)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGINT,) if several else (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, note)
     return lambda: bool(came)

@@ -1,36 +1,42 @@
 """A pre-training run from a config and a workdir: what `pretrain` calls, and a notebook may."""
 
+import contextlib
 import dataclasses
 import functools
-import operator
+import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
+from jax.sharding import Mesh
 
-from posenc_jax.config import Config, describe
-from posenc_jax.data.loader import train_batches, validation_batches
+from posenc_jax.config import Config, config_to_dict, describe
+from posenc_jax.data.loader import train_batches
 from posenc_jax.data.rows import TOKENIZER_FILE, RowsInfo, read_rows_info
 from posenc_jax.data.tokenizer import Tokenizer
 from posenc_jax.durations import to_steps
 from posenc_jax.errors import UsageError, UserError
 from posenc_jax.model.encoder import check_encoder
+from posenc_jax.objectives.cost import step_flops
 from posenc_jax.objectives.mlm import Mlm
 from posenc_jax.objectives.rtd import Rtd, generator_config
-from posenc_jax.parallel.mesh import check_batch, make_mesh, put_batch
-from posenc_jax.training.checkpoint import Checkpoints
+from posenc_jax.objectives.validation import make_evaluation
+from posenc_jax.parallel.chips import chip_of
+from posenc_jax.parallel.distributed import agree_on_stop, check_same, check_shared, is_first
+from posenc_jax.parallel.mesh import check_batch, make_mesh, put_batch, row_share
+from posenc_jax.parallel.watchdog import Watchdog
+from posenc_jax.training import profile
+from posenc_jax.training.checkpoint import Checkpoints, Keep
 from posenc_jax.training.loop import Every, fit
+from posenc_jax.training.meter import Meter, device_memory
 from posenc_jax.training.optimizer import make_optimizer, make_schedule
 from posenc_jax.training.state import TrainState, abstract_state, count_parameters, create_state
-from posenc_jax.training.step import make_eval_step, make_train_step, means
-from posenc_jax.training.trackers import JsonLines, TensorBoard, Terminal, read_metrics
+from posenc_jax.training.step import make_train_step
+from posenc_jax.training.trackers import JsonLines, TensorBoard, Terminal, WeightsAndBiases, read_metrics
 from posenc_jax.training.workdir import open_workdir
-
-EVALUATION_KEY = 20200628
-"""Seed of the masks of the validation loss: the same for every run, step and variant."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,11 +49,21 @@ class Outcome:
     """The last line of metrics.jsonl where the run is finished, else empty."""
 
 
-def pretrain(config: Config, workdir: str | Path, *, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
+def pretrain(
+    config: Config,
+    workdir: str | Path,
+    *,
+    should_stop: Callable[[], bool] = lambda: False,
+    profile_steps: range = range(0),
+    wandb: str | None = None,
+) -> Outcome:
     """Trains in `workdir` from where it stands to the end, or until `should_stop`, and saves.
 
     Interrupted at any moment and called again with the same arguments, the parameters end bit for bit the same (on
-    the same devices). Raises `UsageError` or `UserError` before anything is written where settings or rows are wrong.
+    the same devices). With several processes each calls it; they stop after the same step, whichever is asked to, and
+    the first one alone writes what people read. A trace of `profile_steps`, counted from 1, goes into
+    `workdir`/profile; `wandb` names a project that metrics are sent to besides. Raises `UsageError` or `UserError`
+    before anything is written where settings or rows are wrong.
     """
     workdir = Path(workdir)
     if config.data.path is None:
@@ -56,10 +72,14 @@ def pretrain(config: Config, workdir: str | Path, *, should_stop: Callable[[], b
         )
     info = read_rows_info(config.data.path)
     config = resolve(config, info)
+    if profile_steps and profile_steps[-1] > config.train.steps:
+        raise UsageError(f"--profile asks for step {profile_steps[-1]}, and train.steps={config.train.steps}")
     mesh = make_mesh(config.mesh)
     check_batch(config.train.batch_size, config.train.accumulate, mesh)
+    check_same("settings", json.dumps(config_to_dict(config)))
+    check_shared(workdir)
     with open_workdir(workdir, config, info):
-        return _run(config, info, workdir, mesh, should_stop)
+        return _run(config, info, workdir, mesh, should_stop, profile_steps, wandb)
 
 
 def resolve(config: Config, info: RowsInfo) -> Config:
@@ -90,6 +110,13 @@ def resolve(config: Config, info: RowsInfo) -> Config:
         raise UsageError(f"train.batch_size={train.batch_size} is more than the {info.train.rows} rows of {info.path}")
     if total < 1:
         raise UsageError(f"train.steps={train.steps!r} is no step at all")
+    if train.keep_best and (
+        0 in (every["eval_every"], every["checkpoint_every"]) or every["eval_every"] % every["checkpoint_every"]
+    ):
+        raise UsageError(
+            f"train.keep_best={train.keep_best} wants a checkpoint at every validation; make train.eval_every="
+            f"{train.eval_every!r} a multiple of train.checkpoint_every={train.checkpoint_every!r}"
+        )
     if warmup > total:
         raise UsageError(
             f"optimizer.warmup={config.optimizer.warmup!r} is {warmup} steps, more than train.steps={total}; "
@@ -120,78 +147,134 @@ def _word_starts(config: Config, info: RowsInfo) -> tuple[bool, ...] | None:
     return None if config.mlm.unit == "token" else tuple(Tokenizer.load(info.path / TOKENIZER_FILE).word_starts())
 
 
-def _run(config: Config, info: RowsInfo, workdir: Path, mesh: Any, should_stop: Callable[[], bool]) -> Outcome:
-    train, tokens_per_step = config.train, config.train.batch_size * info.length
+def _run(
+    config: Config,
+    info: RowsInfo,
+    workdir: Path,
+    mesh: Mesh,
+    should_stop: Callable[[], bool],
+    profile_steps: range,
+    wandb: str | None,
+) -> Outcome:
+    train = config.train
     objective = make_objective(config, info.vocab_size, _word_starts(config, info))
     optimizer = make_optimizer(config.optimizer, train.steps, config.optimizer.warmup)
     schedule = make_schedule(config.optimizer, train.steps, config.optimizer.warmup)
-    checkpoints = Checkpoints(workdir, train.keep_checkpoints)
+    checkpoints = Checkpoints(workdir, Keep(train.keep_checkpoints, train.keep_every, train.keep_best))
     state, seconds = _restore_or_create(config, info, objective, optimizer, mesh, checkpoints, workdir)
     first = int(state.step)
-    if first >= train.steps and (summary := _summary(workdir)):
+    if first >= train.steps and (summaries := _before(workdir, "summary", first)):
         checkpoints.close()
-        return Outcome(first, True, summary)
+        return Outcome(first, True, summaries[-1])
 
-    terminal = Terminal(train.steps, first, workdir.name)
-    trackers = (JsonLines(workdir, first), TensorBoard(workdir, first), terminal)
+    evaluate = make_evaluation(objective, info, mesh, batch_size=train.batch_size, rows=train.eval_rows)
+    meter = _meter(config, info)
     began = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        stack.callback(checkpoints.close)
+        watchdog = stack.enter_context(Watchdog(train.watchdog_minutes))
+        terminal, track = _open_trackers(stack, config, workdir, first, wandb)
+        validation = {event["step"]: _masked_words(event) for event in _before(workdir, "validation", first)}
+
+        def on_step(step: int) -> None:
+            watchdog.beat()
+            terminal.advance(step)
+
+        def on_log(step: int, values: dict[str, float]) -> None:
+            if "seconds" in values:
+                values |= meter.read(step, values.pop("seconds"))
+            track("train", step, {**values, "learning_rate": float(schedule(step - 1)), **device_memory()})
+
+        def on_evaluate(state: TrainState) -> None:
+            values = evaluate(state.params)
+            validation[int(state.step)] = _masked_words(values)
+            track("validation", int(state.step), values)
+            watchdog.beat()
+
+        def on_save(state: TrainState) -> None:
+            meta = {
+                "step": int(state.step),
+                "seconds": seconds + time.monotonic() - began,
+                "tokenizer_sha256": info.tokenizer_sha256,
+                "validation_loss": validation.get(int(state.step)),
+            }
+            checkpoints.save(state, meta)
+            watchdog.beat()
+
+        train_step = make_train_step(objective, optimizer, mesh, accumulate=train.accumulate, seed=train.seed)
+        if profile_steps:
+            folder = workdir / profile.FOLDER
+            train_step = stack.enter_context(profile.profiled(train_step, profile_steps, first, folder))
+        state = fit(
+            state,
+            train_step,
+            _batches(config, info, mesh, first),
+            total_steps=train.steps,
+            every=Every(train.log_every, train.eval_every, train.checkpoint_every),
+            on_step=on_step,
+            on_log=on_log,
+            on_evaluate=on_evaluate,
+            on_save=on_save,
+            skipped_updates=train.skipped_updates,
+            on_skip=lambda step, rows, values: track("skipped", step, {**values, "rows": rows}),
+            should_stop=lambda step: agree_on_stop(should_stop(), step),
+        )
+        step, summary = int(state.step), {}
+        checkpoints.wait()
+        if step >= train.steps:
+            if step not in validation:
+                on_evaluate(state)
+            summary = _summarise(config, info, state, workdir, seconds + time.monotonic() - began)
+            summary["validation_loss"] = validation[step]
+            track("summary", step, summary)
+        return Outcome(step, step >= train.steps, summary)
+
+
+def _open_trackers(
+    stack: contextlib.ExitStack, config: Config, workdir: Path, first: int, wandb: str | None
+) -> tuple[Terminal, Callable[[str, int, dict[str, float]], None]]:
+    """The terminal, and what tells all trackers of an event; but for the first process they are silent."""
+    terminal = Terminal(config.train.steps, first, workdir.name, silent=not is_first())
+    trackers: list[Any] = [terminal]
+    if is_first():
+        trackers += [JsonLines(workdir, first), TensorBoard(workdir, first)]
+        if wandb:
+            trackers.append(WeightsAndBiases(wandb, workdir, config_to_dict(config)))
+    for tracker in trackers:
+        stack.callback(tracker.close)
+    if first:
+        terminal.say(f"{workdir.name}  goes on from step {first}")
 
     def track(kind: str, step: int, values: dict[str, float]) -> None:
         for tracker in trackers:
             tracker.write(kind, step, values)
 
-    def on_log(step: int, values: dict[str, float]) -> None:
-        if "seconds" in values:
-            values["tokens_per_second"] = tokens_per_step / values.pop("seconds")
-        track("train", step, {**values, "learning_rate": float(schedule(step - 1))})
+    return terminal, track
 
-    def on_save(state: TrainState) -> None:
-        meta = {
-            "step": int(state.step),
-            "seconds": seconds + time.monotonic() - began,
-            "tokenizer_sha256": info.tokenizer_sha256,
-        }
-        checkpoints.save(state, meta)
 
-    evaluate = _make_evaluation(config, info, objective, mesh)
-    batches = train_batches(
+def _batches(config: Config, info: RowsInfo, mesh: Mesh, first: int) -> Iterator[dict[str, jax.Array]]:
+    """Global batches from step `first` on, of which this process reads its own rows."""
+    share = row_share(mesh, config.train.batch_size)
+    local = train_batches(
         info,
-        batch_size=train.batch_size,
-        seed=train.seed,
+        batch_size=config.train.batch_size,
+        seed=config.train.seed,
         first_step=first,
         prefetch=config.data.prefetch,
-        process_index=jax.process_index(),
-        process_count=jax.process_count(),
+        process_index=share.index,
+        process_count=share.count,
     )
-    if first:
-        terminal.say(f"{workdir.name}  goes on from step {first}")
-    try:
-        state = fit(
-            state,
-            make_train_step(objective, optimizer, mesh, accumulate=train.accumulate, seed=train.seed),
-            (put_batch(batch, mesh) for batch in batches),
-            total_steps=train.steps,
-            every=Every(train.log_every, train.eval_every, train.checkpoint_every),
-            on_step=terminal.advance,
-            on_log=on_log,
-            on_evaluate=lambda state: track("validation", int(state.step), evaluate(state.params)),
-            on_save=on_save,
-            should_stop=should_stop,
-        )
-        step, summary = int(state.step), {}
-        checkpoints.wait()
-        if step >= train.steps:
-            summary = _summarise(config, info, state, workdir, seconds + time.monotonic() - began)
-            if not any(event["kind"] == "validation" and event["step"] == step for event in read_metrics(workdir)):
-                track("validation", step, evaluate(state.params))
-            last = _last(workdir, "validation")
-            summary["validation_loss"] = last.get("mlm_loss", last["loss"])
-            track("summary", step, summary)
-        return Outcome(step, step >= train.steps, summary)
-    finally:
-        for tracker in trackers:
-            tracker.close()
-        checkpoints.close()
+    return (put_batch(batch, mesh) for batch in local)
+
+
+def _meter(config: Config, info: RowsInfo) -> Meter:
+    chip = chip_of(jax.devices()[0].device_kind)
+    return Meter(
+        config.train.steps,
+        config.train.batch_size * info.length,
+        step_flops(config, info.length).total,
+        chip and chip.bf16_flops * jax.device_count(),
+    )
 
 
 def _restore_or_create(
@@ -199,7 +282,7 @@ def _restore_or_create(
     info: RowsInfo,
     objective: Mlm | Rtd,
     optimizer: Any,
-    mesh: Any,
+    mesh: Mesh,
     checkpoints: Checkpoints,
     workdir: Path,
 ) -> tuple[TrainState, float]:
@@ -213,7 +296,7 @@ def _restore_or_create(
                 f"{info.path}; they belong to another run: put this run's back"
             )
         return state, meta["seconds"]
-    if _summary(workdir):
+    if _before(workdir, "summary", config.train.steps):
         raise UserError(
             f"the run in {workdir} is finished, but its {checkpoints.folder.name} are gone; put them back, or train in "
             "a new folder"
@@ -221,30 +304,9 @@ def _restore_or_create(
     return create_state(objective, optimizer, mesh, config.train.seed), 0.0
 
 
-def _make_evaluation(
-    config: Config, info: RowsInfo, objective: Mlm | Rtd, mesh: Any
-) -> Callable[[Any], dict[str, float]]:
-    """Validation over the same held-out rows with the same masks each time."""
-    look = make_eval_step(objective, mesh)
-    batches = validation_batches(info, batch_size=config.train.batch_size, rows=config.train.eval_rows)
-    share = config.train.batch_size // jax.process_count()
-    mine = slice(jax.process_index() * share, (jax.process_index() + 1) * share)
-    key = jax.random.key(EVALUATION_KEY)
-
-    def evaluate(params: Any) -> dict[str, float]:
-        looks = [look(params, put_batch({n: rows[mine] for n, rows in batch.items()}, mesh), key) for batch in batches]
-        terms = functools.reduce(lambda one, other: jax.tree.map(operator.add, one, other), looks)
-        values = {name: float(value) for name, value in means(terms).items()}
-        total = sum(factor * values[f"{name}_loss"] for name, factor in objective.coefficients.items())
-        if len(objective.coefficients) == 1:
-            del values["mlm_loss"]  # it is the total
-        return {"loss": total, **values}
-
-    return evaluate
-
-
 def _summarise(config: Config, info: RowsInfo, state: TrainState, workdir: Path, seconds: float) -> dict[str, Any]:
-    speeds = [event["tokens_per_second"] for event in _timed(workdir)]
+    windows = _before(workdir, "train", config.train.steps)
+    speeds = [event["tokens_per_second"] for event in windows if "tokens_per_second" in event]
     return {
         "variant": describe(config),
         "parameters": count_parameters(state.params),
@@ -257,13 +319,11 @@ def _summarise(config: Config, info: RowsInfo, state: TrainState, workdir: Path,
     }
 
 
-def _timed(workdir: Path) -> list[dict[str, Any]]:
-    return [event for event in read_metrics(workdir) if event["kind"] == "train" and "tokens_per_second" in event]
+def _masked_words(values: Mapping[str, float]) -> float:
+    """The loss that all objectives have: that of masked words."""
+    return values.get("mlm_loss", values["loss"])
 
 
-def _last(workdir: Path, kind: str) -> dict[str, Any] | None:
-    return next((event for event in reversed(read_metrics(workdir)) if event["kind"] == kind), None)
-
-
-def _summary(workdir: Path) -> dict[str, Any] | None:
-    return _last(workdir, "summary")
+def _before(workdir: Path, kind: str, step: int) -> list[dict[str, Any]]:
+    """Events up to `step`: those after it, of a run that was killed, are about to be repeated."""
+    return [event for event in read_metrics(workdir) if event["kind"] == kind and event["step"] <= step]

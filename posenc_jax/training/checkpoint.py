@@ -5,6 +5,7 @@ that cannot be read is set aside, never deleted, and the one before it is used.
 """
 
 import contextlib
+import dataclasses
 import logging
 import shutil
 from collections.abc import Callable, Iterator
@@ -20,18 +21,41 @@ from posenc_jax.errors import UserError
 from posenc_jax.training.state import TrainState
 
 FOLDER = "checkpoints"
+METRIC = "validation_loss"
+
+
+@dataclasses.dataclass(frozen=True)
+class Keep:
+    """Which checkpoints stay: those that any of the three wants."""
+
+    newest: int = 3
+    every: int = 0
+    """Steps that are a multiple of this; 0 is none."""
+    best: int = 0
+    """So many of the lowest "validation_loss" in their meta; one without it is not among them."""
+
+    def policy(self) -> checkpoint_managers.PreservationPolicy:
+        wanted: list[checkpoint_managers.PreservationPolicy] = [checkpoint_managers.LatestN(self.newest)]
+        if self.every:
+            wanted.append(checkpoint_managers.EveryNSteps(self.every))
+        if self.best:
+            lowest = checkpoint_managers.BestN(
+                get_metric_fn=lambda metrics: -metrics[METRIC], n=self.best, keep_checkpoints_without_metrics=False
+            )
+            wanted.append(lowest)
+        return checkpoint_managers.AnyPreservationPolicy(wanted)
 
 
 class Checkpoints:
-    """The checkpoints of a workdir, the newest `keep` of them."""
+    """The checkpoints of a workdir, as many of them as `keep` says."""
 
-    def __init__(self, workdir: Path, keep: int = 3) -> None:
+    def __init__(self, workdir: Path, keep: Keep = Keep()) -> None:
         self.folder = workdir.absolute() / FOLDER
         with _quiet():
             self._manager = ocp.CheckpointManager(
                 self.folder,
                 options=ocp.CheckpointManagerOptions(
-                    preservation_policy=checkpoint_managers.LatestN(keep), enable_async_checkpointing=True
+                    preservation_policy=keep.policy(), enable_async_checkpointing=True
                 ),
                 item_names=("params", "opt_state", "meta"),
             )
@@ -50,6 +74,7 @@ class Checkpoints:
                     opt_state=ocp.args.StandardSave(state.opt_state),
                     meta=ocp.args.JsonSave(meta),
                 ),
+                metrics=None if meta.get(METRIC) is None else {METRIC: meta[METRIC]},
                 force=True,
             )
 

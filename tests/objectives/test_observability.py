@@ -1,0 +1,89 @@
+"""What a run says of itself while it trains, and that it compiles once."""
+
+import collections
+import json
+import logging
+
+import jax
+import pytest
+
+from posenc_jax.config_files import load_config
+from posenc_jax.errors import UsageError
+from posenc_jax.objectives.pretraining import pretrain
+from tests.tiny_rows import write_rows
+
+
+def settings(rows, **changes):
+    small = {
+        "model.width": 16, "model.feed_forward_width": 32, "model.layers": 1, "train.steps": 20, "train.batch_size": 16,
+        "train.log_every": 5, "train.eval_every": 10, "train.eval_rows": 16, "train.checkpoint_every": 10,
+        "optimizer.warmup": 2, "data.path": str(rows),
+    }  # fmt: skip
+    return load_config("configs/tupe.py:tupe_r,tiny,length=16", {**small, **changes})
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("observed") / "rows"
+    write_rows(folder, train=90)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def observed(rows, tmp_path_factory):
+    """Events of a run, the names of what was compiled during it, and its folder."""
+    compiled = collections.Counter()
+
+    class Listener(logging.Handler):
+        def emit(self, record):
+            words = record.getMessage().split()
+            if words[:3] == ["Finished", "XLA", "compilation"]:
+                compiled[words[4]] += 1
+
+    workdir = tmp_path_factory.mktemp("observed") / "run"
+    logger, listener = logging.getLogger("jax._src.dispatch"), Listener()
+    logger.addHandler(listener)
+    with jax.log_compiles():
+        pretrain(settings(rows), workdir, profile_steps=range(12, 14))
+    logger.removeHandler(listener)
+    events = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    return events, compiled, workdir
+
+
+def test_twenty_steps_and_two_validations_compile_their_programs_once(observed):
+    _, compiled, _ = observed
+    assert compiled["jit(step)"] == compiled["jit(look)"] == 1
+
+
+def test_a_log_line_holds_loss_rate_gradient_speed_waiting_and_time_left(observed):
+    events, _, _ = observed
+    for event in [event for event in events if event["kind"] == "train"]:
+        for name in ("loss", "learning_rate", "grad_norm", "tokens_per_second", "data_wait", "seconds_left"):
+            assert event[name] >= 0, name
+        assert "mfu" not in event  # nobody publishes what a simulated device can do
+    assert events[-2]["seconds_left"] == 0 or events[-2]["kind"] != "train"
+
+
+def test_utilisation_is_that_of_the_chip(rows, tmp_path, monkeypatch):
+    from posenc_jax.objectives import pretraining
+    from posenc_jax.parallel.chips import CHIPS
+
+    monkeypatch.setattr(pretraining, "chip_of", lambda kind: CHIPS[1])
+    pretrain(settings(rows), tmp_path / "run")
+    events = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    flops = pretraining.step_flops(pretraining.resolve(settings(rows), pretraining.read_rows_info(rows)), 16).total
+    for event in [event for event in events if event["kind"] == "train"]:
+        step_seconds = 16 * 16 / event["tokens_per_second"]
+        assert event["mfu"] == pytest.approx(flops / step_seconds / (197e12 * jax.device_count()))
+
+
+def test_a_trace_of_the_steps_asked_for_is_written(observed):
+    _, _, workdir = observed
+    (trace,) = workdir.glob("profile/plugins/profile/*/*.xplane.pb")
+    assert trace.stat().st_size > 1000
+
+
+def test_a_trace_of_steps_that_never_come_is_refused_before_anything_is_written(rows, tmp_path):
+    with pytest.raises(UsageError, match=r"--profile asks for step 21, and train\.steps=20"):
+        pretrain(settings(rows), tmp_path / "run", profile_steps=range(15, 22))
+    assert not (tmp_path / "run").exists()
