@@ -1,11 +1,14 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import erf
 
-from posenc_jax.config import ModelConfig
-from posenc_jax.layers import Dropout, Norm, affine, gelu
+from posenc_jax.config import MeshConfig, ModelConfig
+from posenc_jax.layers import Dropout, Norm, affine, gelu, lookup
+from posenc_jax.parallel.mesh import make_mesh, replicated
 from tests.oracle import layer_norm
 
 
@@ -65,3 +68,37 @@ def test_affine_and_its_written_gradient_equal_float64(shape, inputs, features, 
     want = np.tensordot(g, kernel, last), np.tensordot(x, g, (rows, rows)), g.sum(tuple(rows))
     for one, other in zip(pull(jnp.float32(g)), want, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.parametrize("ids", [[[0, 3, 3], [15, 8, 7]], [[4, 4, 4], [4, 4, 4]]])
+def test_a_table_whose_rows_lie_over_devices_is_read_as_a_whole_one_and_learns_as_one(ids, rng):
+    table_VxE, ids, g = jnp.asarray(rng.normal(size=(16, 5)), jnp.float32), jnp.array(ids), rng.normal(size=(2, 3, 5))
+    want = np.zeros((16, 5))
+    np.add.at(want, np.asarray(ids), g)
+    for tensor in (1, 4, 8):
+        mesh = make_mesh(MeshConfig(tensor=tensor))
+
+        @functools.partial(jax.jit, static_argnames="mesh")
+        def read_and_learn(table_VxE, g, mesh=mesh):
+            with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+                rows, pull = jax.vjp(lambda table: lookup(table, ids), table_VxE)
+                return rows, *pull(g)
+
+        rows, gradient = read_and_learn(*jax.device_put((table_VxE, np.float32(g)), replicated(mesh)))
+        np.testing.assert_array_equal(rows, np.asarray(table_VxE)[np.asarray(ids)])
+        np.testing.assert_allclose(gradient, want, atol=1e-6)
+
+
+def test_a_table_that_does_not_divide_is_read_whole():
+    mesh = make_mesh(MeshConfig(tensor=8))
+    with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+        rows = jax.jit(lookup)(jnp.arange(9.0)[:, None], jnp.array([8, 0]))
+    np.testing.assert_array_equal(rows, [[8], [0]])
+
+
+def test_each_row_draws_its_own_dropout_whatever_rows_stand_beside_it():
+    def draw(rows):
+        return np.asarray(Dropout(0.5).apply({}, jnp.ones((rows, 64)), True, rngs={"dropout": jax.random.key(0)}))
+
+    np.testing.assert_array_equal(draw(8)[:3], draw(3))
+    assert len({row.tobytes() for row in draw(8)}) == 8

@@ -7,7 +7,7 @@ from jax.sharding import AxisType, Mesh
 
 from posenc_jax.config import MeshConfig
 from posenc_jax.errors import UsageError
-from posenc_jax.parallel.mesh import AXES, make_mesh, row_share
+from posenc_jax.parallel.mesh import AXES, RULES, constrain, gathered, make_mesh, replicated, row_share
 
 
 class Device(types.SimpleNamespace):
@@ -85,3 +85,55 @@ def test_axes_are_left_to_the_compiler():
     """JAX's own default of late is axes in the types of arrays, which ordinary code cannot be traced with."""
     assert set(make_mesh(MeshConfig()).axis_types) == {AxisType.Auto}
     assert jax.device_count() == 8
+
+
+def shard_of(function, mesh, shape):
+    def inside(x):
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            return function(x)
+
+    x = jax.device_put(np.ones(shape, np.float32), replicated(mesh))
+    return jax.jit(inside)(x).sharding.shard_shape(shape)
+
+
+@pytest.mark.parametrize(
+    "names, shape, shard",
+    [
+        (("batch", "length", "width"), (16, 6, 8), (4, 6, 8)),
+        (("batch", "heads", "length", "length"), (16, 4, 6, 6), (4, 2, 6, 6)),
+        (("batch", "length", "vocab"), (16, 6, 10), (4, 6, 5)),
+        (("embed", "feed_forward"), (8, 4), (4, 2)),
+        (("batch", "heads"), (1, 4), (1, 2)),  # one row for all
+        (("heads", None), (3, 4), (3, 4)),  # parameters of such sizes are refused before
+    ],
+)
+def test_arrays_lie_as_the_names_of_their_axes_say(names, shape, shard):
+    mesh = make_mesh(MeshConfig(fsdp=2, tensor=2))
+    assert shard_of(lambda x: constrain(x, *names), mesh, shape) == shard
+
+
+def test_a_parameter_is_whole_over_fsdp_in_use_and_its_gradient_cut():
+    mesh = make_mesh(MeshConfig(data=1, fsdp=4, tensor=2))
+    assert shard_of(lambda x: gathered(x, "embed", "heads"), mesh, (8, 4)) == (8, 2)
+    gradient = jax.grad(lambda x: (gathered(x, "embed", "heads") ** 2).sum())
+    assert shard_of(gradient, mesh, (8, 4)) == (2, 2)
+
+
+def test_without_a_mesh_or_with_one_device_nothing_is_added_to_a_program():
+    def program(function):
+        return jax.jit(function).lower(np.ones((4, 4), np.float32)).as_text()
+
+    def constrained(x):
+        return constrain(x, "batch", "width")
+
+    plain = program(lambda x: x + 0).replace("lambda", "constrained")
+    assert "sharding" not in program(constrained) and len(program(constrained)) <= len(plain)
+    with jax.sharding.use_abstract_mesh(make_mesh(MeshConfig(), jax.devices()[:1]).abstract_mesh):
+        assert "sharding_constraint" not in program(constrained)
+
+
+def test_a_name_without_a_rule_is_a_mistake():
+    mesh = make_mesh(MeshConfig(fsdp=2))
+    with jax.sharding.use_abstract_mesh(mesh.abstract_mesh), pytest.raises(KeyError, match="wide"):
+        constrain(np.ones((2, 2)), "batch", "wide")
+    assert len(dict(RULES)) == len(RULES)
