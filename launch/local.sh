@@ -77,7 +77,7 @@ trap 'stop=1; pass_on TERM' INT TERM
 
 # Starts all and waits for all. `code`: of the one that is at fault, which is neither of those that lost it.
 run_once() {
-  local i status failed_at=0 asked=0
+  local i status failed_at='' asked=0
   code=0 pids=()
   for ((i = 0; i < processes; i++)); do
     line_of "$i"
@@ -91,15 +91,15 @@ run_once() {
       wait "${pids[$i]}" || status=$?
       unset "pids[$i]"
       [ "$status" != 0 ] || continue
-      [ "$failed_at" != 0 ] || failed_at=$SECONDS
+      [ -n "$failed_at" ] || failed_at=$SECONDS
       if [ "$code" = 0 ] || [ "$code" = "$lost" ] || { [ "$code" = "$preempted" ] && [ "$status" != "$lost" ]; }; then
         code=$status
       fi
     done
-    if [ "$failed_at" != 0 ] && [ "$asked" = 0 ] && ((SECONDS - failed_at >= grace)); then
+    if [ -n "$failed_at" ] && [ "$asked" = 0 ] && ((SECONDS - failed_at >= grace)); then
       asked=1
       pass_on TERM
-    elif [ "$failed_at" != 0 ] && ((SECONDS - failed_at >= 2 * grace)); then
+    elif [ -n "$failed_at" ] && ((SECONDS - failed_at >= 2 * grace)); then
       pass_on KILL
     fi
     sleep 0.1

@@ -4,11 +4,12 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 FAKE_PYTHON = """#!/bin/sh
 echo "ran $*"
@@ -16,6 +17,15 @@ n=$(cat count 2>/dev/null || echo 0)
 echo $((n + 1)) > count
 [ "$n" -lt "$PREEMPTIONS" ] && exit 75
 exit 3
+"""
+
+
+FAKE_PROCESS = """#!/usr/bin/env bash
+# One of several: says its line, then does what DO_<its id> says.
+id="${@: -1}"
+echo "$id: $*"
+do="DO_$id"
+eval "${!do:-exit 0}"
 """
 
 
@@ -120,3 +130,89 @@ def test_sigterm_reaches_the_command_and_is_the_end_of_it(installed):
         assert launcher.stdout.readline() == "started\n"
         launcher.send_signal(signal.SIGTERM)
         assert launcher.communicate(timeout=30)[0] == "saved\n" and launcher.returncode == 75
+
+
+# ---- several processes ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def several(installed):
+    (installed / ".venv" / "bin" / "python").write_text(FAKE_PROCESS)
+    return installed
+
+
+def run_two(repository, **environment):
+    environment = {"GRACE": "3", "PORT": "7777", **environment}
+    return run("launch/local.sh", "--processes", "2", "pretrain", "a b", cwd=repository, **environment)
+
+
+def test_processes_of_one_run_are_told_where_they_meet_and_who_they_are(several):
+    done = run_two(several)
+    lines = [
+        f"{i}: -m posenc_jax pretrain a b --coordinator 127.0.0.1:7777 --processes 2 --process-id {i}" for i in "01"
+    ]
+    assert done.returncode == 0 and sorted(done.stdout.splitlines()) == lines
+
+
+def test_a_dry_run_of_several_is_a_shell_script(several):
+    plan = run("launch/local.sh", "--dry-run", "--processes=2", "pretrain", "a b", cwd=several, PORT="7777").stdout
+    assert run("bash", "-n", "-c", plan).returncode == 0
+    ran = run("bash", "-c", plan, cwd=several).stdout
+    assert sorted(line[:2] for line in ran.splitlines()) == ["0:", "1:"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "code"),
+    [
+        ("exit 0", "exit 3", 3),
+        ("exit 75", "exit 75", 75),
+        ("exit 75", "exit 1", 1),  # the one that lost the other is not the one at fault
+        ("exit 134", "exit 1", 1),
+        ("sleep 0.3; exit 134", "exit 75", 75),
+        ("exit 134", "sleep 0.3; exit 75", 75),
+        ("exit 75", "kill -9 $$", 137),
+    ],
+)
+def test_the_code_is_that_of_the_process_at_fault(several, first, second, code):
+    assert run_two(several, DO_0=first, DO_1=second).returncode == code
+
+
+def test_when_one_fails_the_others_are_ended_even_those_that_will_not(several):
+    began = time.monotonic()
+    done = run_two(several, GRACE="1", DO_0="trap '' TERM; while :; do sleep 0.05; done", DO_1="exit 1")
+    assert done.returncode == 1 and time.monotonic() - began < 15
+
+
+@pytest.mark.parametrize(("code", "runs"), [(75, 3), (134, 3), (1, 1)])
+def test_a_run_is_started_again_when_it_was_interrupted(several, code, runs):
+    once = f"echo x >>count; [ $(wc -l <count) -gt 2 ] && exit 0; exit {code}"
+    assert run_two(several, RESTART="1", DO_0="exit 0", DO_1=once).returncode == (code if code == 1 else 0)
+    assert len((several / "count").read_text().splitlines()) == runs
+
+
+def test_processes_that_keep_losing_each_other_are_not_started_for_ever(several):
+    done = run_two(several, RESTART="1", DO_0="exit 134", DO_1="exit 134")
+    assert done.returncode == 134 and done.stderr.count("running the same line again") == 10
+
+
+def test_sigterm_reaches_all_processes(several):
+    do = "trap 'echo saved; exit 75' TERM; echo started; while :; do sleep 0.05; done"
+    env = {**os.environ, "RESTART": "1", "DO_0": do, "DO_1": do}
+    words = ["launch/local.sh", "--processes", "2", "pretrain"]
+    with subprocess.Popen(words, cwd=several, env=env, stdout=subprocess.PIPE, text=True) as launcher:
+        started = 0
+        while started < 2:
+            started += launcher.stdout.readline() == "started\n"
+        launcher.send_signal(signal.SIGTERM)
+        assert launcher.communicate(timeout=30)[0] == "saved\nsaved\n" and launcher.returncode == 75
+
+
+@pytest.mark.parametrize("count", ["0", "two", "", "-1"])
+def test_no_number_of_processes_is_refused(several, count):
+    done = run("launch/local.sh", "--processes", count, "pretrain", cwd=several)
+    assert done.returncode == 2 and "--processes" in done.stderr
+
+
+def test_the_exit_code_is_left_in_a_file_where_asked(several):
+    run("launch/local.sh", "pretrain", "0", cwd=several, CODE_FILE="code", DO_0="exit 3")
+    assert (several / "code").read_text() == "3\n"
