@@ -74,14 +74,28 @@ def fresh(name):
 
 
 @functools.cache
-def one_step(name, sizes, accumulate=1):
-    """Parameters and metrics after a step with dropout, and how the parameters lie."""
+def compiled(name, sizes, accumulate=1):
+    """A training step with dropout, and the state it takes."""
     mesh = mesh_of(sizes)
     target = abstract_state(objective(name), SGD, mesh)
+    step = make_train_step(objective(name), SGD, mesh, accumulate=accumulate)
+    return step.lower(target, rows_on(mesh)).compile(), target
+
+
+def rows_on(mesh):
+    return {
+        key: jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=batch_sharding(mesh))
+        for key, value in batch().items()
+    }
+
+
+@functools.cache
+def one_step(name, sizes, accumulate=1):
+    """Parameters and metrics after a step, and what of the state does not lie as it should."""
+    step, target = compiled(name, sizes, accumulate)
     start = TrainState(step=np.zeros((), np.int32), params=fresh(name), opt_state=SGD.init(fresh(name)))
     state = jax.tree.map(lambda leaf, like: jax.device_put(leaf, like.sharding), start, target)
-    step = make_train_step(objective(name), SGD, mesh, accumulate=accumulate)
-    state, metrics = step(state, put_batch(batch(), mesh))
+    state, metrics = step(state, put_batch(batch(), mesh_of(sizes)))
     layouts_differ = [
         jax.tree_util.keystr(path)
         for (path, leaf), like in zip(jax.tree_util.tree_leaves_with_path(state), jax.tree.leaves(target), strict=True)
@@ -127,7 +141,7 @@ def test_so_is_a_step_in_slices(name, sizes):
 def test_initialisation_does_not_depend_on_the_devices(is_partitionable):
     with jax.threefry_partitionable(is_partitionable):
         one = jax.device_get(create_state(objective("tupe_r"), SGD, mesh_of((1, 1, 1)), seed=3).params)
-        for sizes in [(2, 1, 1), (1, 2, 2), (2, 2, 2)]:
+        for sizes in [(2, 1, 1), (2, 2, 2)]:
             other = jax.device_get(create_state(objective("tupe_r"), SGD, mesh_of(sizes), seed=3).params)
             jax.tree.map(np.testing.assert_array_equal, one, other)
 
@@ -165,13 +179,12 @@ def test_dropout_does_not_depend_on_the_devices(is_partitionable):
 
 def test_evaluation_on_a_mesh_is_that_of_one_device():
     looks = []
-    for sizes in [(1, 1, 1), (2, 2, 2), (8, 1, 1)]:
+    for sizes in [(1, 1, 1), (2, 2, 2)]:
         mesh = mesh_of(sizes)
-        params = create_state(objective("rtd"), SGD, mesh, seed=0).params
+        params = jax.device_put(fresh("rtd"), jax.tree.map(lambda x: x.sharding, compiled("rtd", sizes)[1].params))
         terms = make_eval_step(objective("rtd"), mesh)(params, put_batch(batch(), mesh), jax.random.key(1))
         looks.append(jax.device_get(terms))
-    for other in looks[1:]:
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), looks[0], other)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), *looks)
 
 
 # ---- sizes that do not divide -------------------------------------------------------------------------------------
@@ -218,8 +231,8 @@ def test_heads_of_mixed_layers_and_of_a_generator_are_refused_by_name():
 def test_every_shipped_config_is_laid_out_on_a_mesh_or_refused_in_words():
     """Nothing is left to fail in JAX, whose words name no setting."""
     meshes, laid = [mesh_of(sizes) for sizes in [(1, 1, 8), (1, 8, 1), (1, 2, 4), (2, 2, 2)]], []
-    for spec, size in itertools.product(shipped_variants(), ("tiny", "base")):
-        config = load_config(f"{spec},{size}")
+    for spec in shipped_variants():
+        config = load_config(f"{spec},base")
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=30_528))
         boxed = jax.eval_shape(make_objective(config).init, jax.random.key(0))
         for mesh in meshes:
@@ -229,27 +242,17 @@ def test_every_shipped_config_is_laid_out_on_a_mesh_or_refused_in_words():
                 assert "does not divide" in str(error)
                 continue
             jax.tree.map(lambda x, layout: layout.shard_shape(x.shape), nn.unbox(boxed), param_shardings(boxed, mesh))
-            laid.append((size, dict(mesh.shape)))
-    assert ("base", {"data": 1, "fsdp": 8, "tensor": 1}) in laid and (
-        "base",
-        {"data": 1, "fsdp": 2, "tensor": 4},
-    ) in laid
+            laid.append(tuple(mesh.shape.values()))
+    assert {(1, 8, 1), (1, 2, 4), (2, 2, 2)} == set(laid)  # 12 heads do not lie on 8
 
 
 # ---- traffic ------------------------------------------------------------------------------------------------------
 
 
-@functools.cache
 def traffic(name, sizes, accumulate=1):
     """The collectives of a compiled step, and its gradients' bytes."""
-    mesh, optimizer = mesh_of(sizes), optax.adam(1e-3)
-    state = abstract_state(objective(name), optimizer, mesh)
-    rows = {
-        key: jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=batch_sharding(mesh))
-        for key, value in batch().items()
-    }
-    compiled = make_train_step(objective(name), optimizer, mesh, accumulate=accumulate).lower(state, rows).compile()
-    return collectives(compiled.as_text(), mesh), 4 * count_parameters(state.params)
+    step, target = compiled(name, sizes, accumulate)
+    return collectives(step.as_text(), mesh_of(sizes)), 4 * count_parameters(target.params)
 
 
 def moved(found, kind, axes):
@@ -287,12 +290,8 @@ def test_accumulators_and_moments_are_cut_as_the_parameters_are():
     moments = state.opt_state[0]
     for tree in (moments.mu, moments.nu):
         jax.tree.map(lambda a, b: assert_equal(a.sharding, b.sharding), tree, state.params)
-    rows = {
-        key: jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=batch_sharding(mesh))
-        for key, value in batch().items()
-    }
-    compiled = make_train_step(wide, optimizer, mesh, accumulate=2).lower(state, rows).compile()
-    (loop,) = [line for line in compiled.as_text().splitlines() if " while(" in line and 'step)/while"' in line]
+    program = make_train_step(wide, optimizer, mesh, accumulate=2).lower(state, rows_on(mesh)).compile().as_text()
+    (loop,) = [line for line in program.splitlines() if " while(" in line and 'step)/while"' in line]
     carried = loop.partition(" while(")[0]
     assert "f32[4096,4]" in carried
     assert carried.count("f32[4096,32]") <= 1  # the table as it is read, gathered once for all slices
@@ -304,7 +303,7 @@ def assert_equal(one, other):
 
 SNAPSHOTS = [
     *(("bert", sizes, 1) for sizes in [(8, 1, 1), (1, 8, 1), (1, 1, 8), (2, 2, 2)]),
-    ("bert", (4, 2, 1), 4),
+    ("bert", (4, 2, 1), 2),
     *((name, (2, 2, 2), 1) for name in ("tupe_r", "convbert", "rtd")),
 ]
 
