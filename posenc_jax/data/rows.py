@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from posenc_jax.errors import UserError
+from posenc_jax.storage import is_remote
 
 FORMAT = 1
 INFO_FILE = "rows.json"
@@ -146,9 +147,13 @@ def write_rows_info(info: RowsInfo) -> None:
 
 def write_whole(path: Path, content: str | bytes) -> None:
     """A file that is there is whole: written under another name, flushed to the disk, renamed."""
+    content = content.encode("utf-8") if isinstance(content, str) else content
+    if is_remote(path):  # an object of a bucket is whole or absent by itself
+        path.write_bytes(content)
+        return
     part = path.with_name(path.name + ".part")
     with open(part, "wb") as file:
-        file.write(content.encode("utf-8") if isinstance(content, str) else content)
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
     os.replace(part, path)

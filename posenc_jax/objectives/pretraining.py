@@ -25,9 +25,10 @@ from posenc_jax.objectives.mlm import Mlm
 from posenc_jax.objectives.rtd import Rtd, generator_config
 from posenc_jax.objectives.validation import make_evaluation
 from posenc_jax.parallel.chips import chip_of
-from posenc_jax.parallel.distributed import agree_on_stop, check_same, check_shared, is_first
+from posenc_jax.parallel.distributed import agree_on_stop, check_same, check_shared, is_first, on_first
 from posenc_jax.parallel.mesh import check_batch, make_mesh, put_batch, row_share
 from posenc_jax.parallel.watchdog import Watchdog
+from posenc_jax.storage import fetched, place
 from posenc_jax.training import profile
 from posenc_jax.training.checkpoint import Checkpoints, Keep
 from posenc_jax.training.loop import Every, fit
@@ -65,12 +66,12 @@ def pretrain(
     `workdir`/profile; `wandb` names a project that metrics are sent to besides. Raises `UsageError` or `UserError`
     before anything is written where settings or rows are wrong.
     """
-    workdir = Path(workdir)
+    workdir = place(workdir)
     if config.data.path is None:
         raise UsageError(
             "data.path names no rows; set it (on the command line --data) to a folder that `prepare --out` makes"
         )
-    info = read_rows_info(config.data.path)
+    info = read_rows_info(fetched(config.data.path))
     config = resolve(config, info)
     if profile_steps and profile_steps[-1] > config.train.steps:
         raise UsageError(f"--profile asks for step {profile_steps[-1]}, and train.steps={config.train.steps}")
@@ -78,7 +79,7 @@ def pretrain(
     check_batch(config.train.batch_size, config.train.accumulate, mesh)
     check_same("settings", json.dumps(config_to_dict(config)))
     check_shared(workdir)
-    with open_workdir(workdir, config, info):
+    with on_first(lambda: open_workdir(workdir, config, info)) or contextlib.nullcontext():
         return _run(config, info, workdir, mesh, should_stop, profile_steps, wandb)
 
 

@@ -14,15 +14,16 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
-
-import numpy as np
+from typing import TypeVar
 
 from posenc_jax.errors import FAILED, PREEMPTED, UsageError, UserError, tell
 from posenc_jax.parallel import hosts
+from posenc_jax.storage import place
 
+T = TypeVar("T")
 PORT = 8482
 """The coordinator's port where none is named: JAX's own on Cloud TPU. A firewall between the hosts must pass it."""
 
@@ -158,6 +159,28 @@ def is_first() -> bool:
     return not several() or jax.process_index() == 0
 
 
+def on_first(action: Callable[[], T]) -> T | None:
+    """What `action` returns in the first process, None in the others, which wait for it; where it raises a `UserError`
+    or an `OSError`, all raise it as `UserError`."""
+    if not several():
+        return action()
+    import numpy as np
+    from jax.experimental import multihost_utils
+
+    result, refusal = None, b""
+    if is_first():
+        try:
+            result = action()
+        except (UserError, OSError) as error:
+            code = error.exit_code if isinstance(error, UserError) else FAILED
+            refusal = f"{code} {error}".encode()[:2000]
+    told = multihost_utils.broadcast_one_to_all(np.frombuffer(refusal.ljust(2000, b"\0"), np.uint8))
+    code, _, sentence = bytes(np.asarray(told, np.uint8)).rstrip(b"\0").decode(errors="ignore").partition(" ")
+    if code:
+        raise (UsageError if int(code) == UsageError.exit_code else UserError)(sentence)
+    return result
+
+
 def agree_on_stop(asked: bool, step: int) -> bool:
     """Whether to stop before step `step`: for all processes after the same one, when any of them was `asked` or got
     SIGTERM. To be called by all before every step, from the same first step on. Moves nothing on the devices.
@@ -183,6 +206,7 @@ def check_same(what: str, text: str) -> None:
     """Raises `UserError` in every process unless all call this with the same `text`."""
     if not several():
         return
+    import numpy as np
     from jax.experimental import multihost_utils
 
     digest = np.frombuffer(hashlib.sha256(text.encode()).digest()[:8], np.uint32)
@@ -199,10 +223,10 @@ def check_shared(folder: str | Path) -> None:
     """Raises `UserError` in every process unless all see the same `folder`; it is made where it is missing."""
     if not several():
         return
-    from etils import epath
+    import numpy as np
     from jax.experimental import multihost_utils
 
-    folder, reason = epath.Path(folder), ""
+    folder, reason = place(folder), ""
     name = int(multihost_utils.broadcast_one_to_all(np.uint32(secrets.randbits(32))))
     file = folder / f".seen-{name:08x}"
     if is_first():

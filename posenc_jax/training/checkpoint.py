@@ -6,6 +6,7 @@ that cannot be read is set aside, never deleted, and the one before it is used.
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import shutil
 from collections.abc import Callable, Iterator
@@ -18,6 +19,8 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers
 
 from posenc_jax.errors import UserError
+from posenc_jax.parallel.distributed import on_first
+from posenc_jax.storage import is_remote, place
 from posenc_jax.training.state import TrainState
 
 FOLDER = "checkpoints"
@@ -50,7 +53,7 @@ class Checkpoints:
     """The checkpoints of a workdir, as many of them as `keep` says."""
 
     def __init__(self, workdir: Path, keep: Keep = Keep()) -> None:
-        self.folder = workdir.absolute() / FOLDER
+        self.folder = _folder(workdir)
         with _quiet():
             self._manager = ocp.CheckpointManager(
                 self.folder,
@@ -65,7 +68,7 @@ class Checkpoints:
         step = int(state.step)
         if step in self._manager.all_steps():
             return
-        self._check_space(state, step)
+        on_first(lambda: self._check_space(state, step))
         with self._telling(f"cannot write checkpoint {step}"):
             self._manager.save(
                 step,
@@ -110,7 +113,9 @@ class Checkpoints:
                 unreadable.append(step)
                 reason = _first_line(error)
                 continue
-            self._set_aside(unreadable, step, warn)
+            on_first(functools.partial(self._set_aside, unreadable, step, warn))
+            if unreadable:
+                self._manager.reload()
             at = jax.device_put(found.meta["step"], target.step.sharding).astype(target.step.dtype)
             return TrainState(step=at, params=found.params, opt_state=found.opt_state), found.meta
         if unreadable:
@@ -122,6 +127,8 @@ class Checkpoints:
 
     def _check_space(self, state: TrainState, step: int) -> None:
         """Refuses before a byte is written: a writer that meets a full disk in the background is loud and late."""
+        if is_remote(self.folder):
+            return
         needed = sum(leaf.nbytes for leaf in jax.tree.leaves((state.params, state.opt_state)))
         free = shutil.disk_usage(self.folder).free
         if free < needed + 1e6:  # and a megabyte of indices
@@ -135,8 +142,6 @@ class Checkpoints:
             aside = self.folder / f"{step}.unreadable"
             (self.folder / str(step)).rename(aside)
             warn(f"checkpoint {step} cannot be read and is set aside as {aside.name}; going on from step {used}")
-        if unreadable:
-            self._manager.reload()
 
     @contextlib.contextmanager
     def _telling(self, what: str) -> Iterator[None]:
@@ -178,7 +183,7 @@ def save_params(workdir: Path, params: Any) -> None:
 
     Raises `UserError` where they cannot be written.
     """
-    folder = Path(workdir).absolute() / FOLDER
+    folder = _folder(workdir)
     try:
         with _quiet(), ocp.Checkpointer(ocp.StandardCheckpointHandler()) as writer:
             writer.save(folder / "0" / "params", args=ocp.args.StandardSave(params))
@@ -189,7 +194,7 @@ def save_params(workdir: Path, params: Any) -> None:
 
 
 def _newest(workdir: Path, read: Callable[[ocp.Checkpointer, Path], Any], warn: Any) -> tuple[Any, int]:
-    folder = Path(workdir).absolute() / FOLDER
+    folder = _folder(workdir)
     steps = sorted((int(path.name) for path in folder.glob("*") if path.name.isdigit()), reverse=True)
     reason = "there is none"
     for step in steps:
@@ -202,6 +207,11 @@ def _newest(workdir: Path, read: Callable[[ocp.Checkpointer, Path], Any], warn: 
         except Exception as error:
             reason = f"{step} cannot be read: {_first_line(error)}"
     raise UserError(f"{folder} has no checkpoint that can be read ({reason}); run `pretrain` with this workdir first")
+
+
+def _folder(workdir: Path) -> Path:
+    folder = place(workdir)
+    return (folder if is_remote(folder) else folder.absolute()) / FOLDER
 
 
 def _first_line(error: Exception) -> str:

@@ -5,7 +5,9 @@ import hashlib
 import json
 import math
 import os
+import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +17,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from tensorboardX import SummaryWriter
 
+from posenc_jax.data.rows import write_whole
 from posenc_jax.errors import UserError
+from posenc_jax.storage import is_remote, place
 
 METRICS_FILE = "metrics.jsonl"
 
@@ -26,26 +30,30 @@ class JsonLines:
     def __init__(self, workdir: Path, step: int) -> None:
         path = workdir / METRICS_FILE
         kept = [event for event in read_metrics(workdir) if event["step"] <= step and event["kind"] != "summary"]
-        part = path.with_suffix(".part")
-        part.write_text("".join(json.dumps(event) + "\n" for event in kept))
-        part.replace(path)
-        self._file = path.open("a")
+        self._path, self._lines = path, [json.dumps(event) + "\n" for event in kept]
+        write_whole(path, "".join(self._lines))
+        self._file = None if is_remote(path) else path.open("a")
 
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
         plain = {name: _plain(value) for name, value in values.items()}
         line = json.dumps({"step": step, "kind": kind, "time": round(time.time(), 3), **plain}) + "\n"
         try:
-            self._file.write(line)
-            self._file.flush()
+            if self._file:
+                self._file.write(line)
+                self._file.flush()
+            else:  # what is in a bucket is written anew
+                self._lines.append(line)
+                write_whole(self._path, "".join(self._lines))
         except OSError as error:
             raise UserError(
-                f"cannot write {self._file.name} ({error.strerror}); checkpoints are whole: mend that and run the "
+                f"cannot write {self._path} ({error.strerror or error}); checkpoints are whole: mend that and run the "
                 "same line again"
             ) from error
 
     def close(self) -> None:
         with contextlib.suppress(OSError):  # what could not be written was told when it was
-            self._file.close()
+            if self._file:
+                self._file.close()
 
 
 def _plain(value: Any) -> Any:
@@ -55,7 +63,7 @@ def _plain(value: Any) -> Any:
 
 def read_metrics(workdir: Path) -> list[dict]:
     """All events of a run; a half-written last line is left out. Raises `UserError` for any other damage."""
-    path = Path(workdir) / METRICS_FILE
+    path = place(workdir) / METRICS_FILE
     lines = path.read_bytes().splitlines() if path.exists() else []
     events = []
     for number, line in enumerate(lines, 1):
@@ -74,16 +82,29 @@ class TensorBoard:
     """Scalars under `tensorboard/`, "train/loss" and so on; events after `step` are marked as superseded."""
 
     def __init__(self, workdir: Path, step: int) -> None:
-        self._writer = SummaryWriter(str(workdir / "tensorboard"), purge_step=step + 1 if step else None)
+        self._folder = workdir / "tensorboard"
+        self._own = tempfile.mkdtemp() if is_remote(workdir) else None
+        self._writer = SummaryWriter(self._own or str(self._folder), purge_step=step + 1 if step else None)
 
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
             if isinstance(value, int | float):
                 self._writer.add_scalar(f"{kind}/{name}", value, step)
         self._writer.flush()
+        self._copy()
 
     def close(self) -> None:
         self._writer.close()
+        if self._own:
+            self._copy()
+            shutil.rmtree(self._own)
+
+    def _copy(self) -> None:
+        """To the bucket, which cannot be appended to."""
+        if self._own:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            for file in Path(self._own).iterdir():
+                (self._folder / file.name).write_bytes(file.read_bytes())
 
 
 class WeightsAndBiases:
@@ -94,10 +115,12 @@ class WeightsAndBiases:
             import wandb
         except ImportError:
             raise UserError("--wandb needs the package wandb: pip install '.[wandb]'") from None
-        name = hashlib.sha256(str(workdir.absolute()).encode()).hexdigest()[:16]
+        where = str(workdir) if is_remote(workdir) else str(workdir.absolute())
+        name = hashlib.sha256(where.encode()).hexdigest()[:16]
+        folder = None if is_remote(workdir) else str(workdir)
         try:
             self._run = wandb.init(
-                project=project, id=name, name=workdir.name, dir=str(workdir), config=dict(config), resume="allow"
+                project=project, id=name, name=workdir.name, dir=folder, config=dict(config), resume="allow"
             )
         except Exception as error:  # no key, no network: whatever the client makes of it
             raise UserError(f"--wandb {project} cannot be opened ({error}); log in, or leave it out") from error

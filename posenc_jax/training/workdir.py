@@ -1,8 +1,8 @@
 """The folder of a run: opened for one writer at a time, and only to go on with the run it belongs to."""
 
 import fcntl
+import io
 import json
-import shutil
 from pathlib import Path
 from typing import IO, Any
 
@@ -10,6 +10,7 @@ from posenc_jax.checks import config_from_dict
 from posenc_jax.config import NEUTRAL_KEYS, Config, config_diff, config_to_dict
 from posenc_jax.data.rows import INFO_FILE, SPLITS, TOKENIZER_FILE, RowsInfo, write_whole
 from posenc_jax.errors import UsageError, UserError
+from posenc_jax.storage import is_remote, place
 from posenc_jax.typed import flatten
 
 CONFIG_FILE = "config.json"
@@ -18,7 +19,8 @@ IMPORTED_FILE = "imported.json"
 
 
 def open_workdir(workdir: Path, config: Config, info: RowsInfo) -> IO:
-    """Makes the folder, or checks that it is this run's; returns its lock, held until closed.
+    """Makes the folder, or checks that it is this run's; returns its lock, held until closed. In a bucket, which knows
+    no locks, two runs in one folder are not told apart.
 
     `config.json` is written first, then the tokenizer and `rows.json` are copied in, so that later commands need the
     workdir only. Raises `UsageError` with the differing fields for another config's folder, `UserError` for another
@@ -34,8 +36,7 @@ def open_workdir(workdir: Path, config: Config, info: RowsInfo) -> IO:
         write_whole(workdir / CONFIG_FILE, json.dumps(config_to_dict(config), indent=2) + "\n")
         for name in (TOKENIZER_FILE, INFO_FILE):
             if not (workdir / name).exists():
-                shutil.copyfile(info.path / name, workdir / f"{name}.part")
-                (workdir / f"{name}.part").replace(workdir / name)
+                write_whole(workdir / name, (info.path / name).read_bytes())
     except BaseException:
         lock.close()
         raise
@@ -44,6 +45,8 @@ def open_workdir(workdir: Path, config: Config, info: RowsInfo) -> IO:
 
 def take_lock(folder: Path, refusal: str) -> IO:
     """Holds FOLDER/.lock until it is closed or the process ends. Raises `UserError` when another process does."""
+    if is_remote(folder):
+        return io.BytesIO()
     lock = (folder / ".lock").open("a")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -55,7 +58,7 @@ def take_lock(folder: Path, refusal: str) -> IO:
 
 def read_config(workdir: Path) -> Config:
     """The config a run was started with. Raises `UserError` where there is none."""
-    path = Path(workdir) / CONFIG_FILE
+    path = place(workdir) / CONFIG_FILE
     if not path.is_file():
         raise UserError(
             f"{workdir} is not a workdir: it has no {CONFIG_FILE}; `pretrain --workdir {workdir}` makes one"
