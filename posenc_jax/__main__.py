@@ -10,6 +10,7 @@ from posenc_jax.errors import DONE, WRONG_USE, tell
 COMMANDS = {
     "prepare": "text -> tokenizer and packed rows",
     "pretrain": "pre-train an encoder; the same line again goes on where it stood",
+    "preflight": "does a config fit a TPU topology, and how fast at most; compiled without a TPU",
     "import": "a Hugging Face model -> a workdir",
     "export": "a workdir -> a Hugging Face model",
     "glue": "fine-tune a pre-trained encoder on GLUE-style tasks and score it",

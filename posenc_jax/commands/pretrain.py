@@ -55,14 +55,14 @@ def main(argv: list[str]) -> int:
     return DONE
 
 
-def read_overrides(words: list[str]) -> dict[str, str]:
+def read_overrides(words: list[str], command: str = "pretrain") -> dict[str, str]:
     """--config.KEY=VALUE and --config.KEY VALUE, as typed, by key. Raises `UsageError` on any other word."""
     overrides, words = {}, list(words)
     while words:
         word = words.pop(0)
         name, equals, value = word.partition("=")
         if not name.startswith("--config."):
-            raise UsageError(f"pretrain does not know {word!r}; settings are written --config.KEY=VALUE")
+            raise UsageError(f"{command} does not know {word!r}; settings are written --config.KEY=VALUE")
         if not equals:
             if not words:
                 raise UsageError(f"{name} has no value; write {name}=VALUE")

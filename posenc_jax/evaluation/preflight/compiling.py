@@ -103,7 +103,7 @@ def available_memory(topology: Topology) -> int:
 
 
 def _compile(lowered: Any) -> tuple[Any, tuple[int, int] | None]:
-    """The program, or what it needs and what there is. Raises `UserError` where the compiler fails for another reason."""
+    """The program, or what it needs and what there is. Raises `UserError` where the compiler fails otherwise."""
     try:
         return lowered.compile(), None
     except jax.errors.JaxRuntimeError as error:
