@@ -67,7 +67,7 @@ def described(question: Question, facts: Mapping[str, Any]) -> dict[str, Any]:
         "flops": {**facts["flops"], "total": sum(facts["flops"].values())},
         "hbm_traffic": hbm_traffic(config, question.length, facts),
         "bound": bound,
-        "chip": dataclasses.asdict(chip),
+        "chip": {**dataclasses.asdict(chip), "kinds": list(chip.kinds)},
         "seconds": facts["seconds"],
     }
 

@@ -1,7 +1,8 @@
 """The largest batch that fits, in few compilations."""
 
 import dataclasses
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from posenc_jax.evaluation.preflight.answer import GIB, Say
@@ -45,23 +46,21 @@ def largest_batch(ask: Ask, question: Question, known: Mapping[str, Any], say: S
     return {**(found or {"rows": 0, "needed": None}), "tried": tried}
 
 
-def _estimate(needed: Any, start: int, available: int, most: int) -> int:
+def _estimate(needed: Callable[[int], int], start: int, available: int, most: int) -> int:
     """The largest number from 0 to `most` at which `needed`, which grows, is at most `available`, by secants."""
-    low, high = (0, 0.0), (most + 1, float("inf"))
+    low, high, points = 0, most + 1, [(0, 0)]
     guess = max(1, min(start, most))
     for _ in range(_TRIES):
-        value = needed(guess)
-        if value <= available:
-            low = (guess, value)
+        points.append((guess, needed(guess)))
+        if points[-1][1] <= available:
+            low = guess
         else:
-            high = (guess, value)
-        if high[0] - low[0] <= 1:
+            high = guess
+        if high - low <= 1:
             break
-        if high[1] == float("inf"):
-            step = low[0] * available / max(1, low[1])  # through the origin: too far, if anything
-        elif low[0] == 0:
-            step = high[0] * available / high[1]
-        else:
-            step = low[0] + (available - low[1]) / (high[1] - low[1]) * (high[0] - low[0])
-        guess = min(max(int(step), low[0] + 1), high[0] - 1)
-    return low[0]
+        measured = points[1:] if len(points) > 2 else points  # the first line goes through the origin
+        (here, value), (there, other) = sorted(measured, key=lambda point: abs(point[1] - available))[:2]
+        slope = (value - other) / (here - there)
+        guess = here + math.floor((available - value) / slope) if slope > 0 else (low + high) // 2
+        guess = min(max(guess, low + 1), high - 1)
+    return low
