@@ -84,13 +84,13 @@ on() { act gcloud compute tpus tpu-vm ssh "$name" "${where[@]}" --worker "$1" --
 
 # The state of the queued resource; empty where there is none.
 state() {
-  gcloud compute tpus queued-resources describe "$name" "${where[@]}" --format 'value(state.state)' 2>/dev/null || true
+  gcloud compute tpus queued-resources describe "$name" --format 'value(state.state)' "${where[@]}" 2>/dev/null || true
 }
 
 create() {
   local options=(--node-id "$name" --accelerator-type "$type" --runtime-version "$version")
   [ "$spot" = 0 ] || options+=(--spot)
-  queue create "$name" "${options[@]}"
+  queue create "$name" "${options[@]}" || return # `set -e` is off where the caller looks at the code
   if [ "$dry_run" = 1 ]; then
     queue describe "$name" --format 'value(state.state)'
     echo "# ... until that says ACTIVE"
@@ -110,16 +110,16 @@ create() {
 {
   install='python3 -m pip install --quiet --user uv && PATH=$HOME/.local/bin:$PATH && uv python install 3.12 &&
 make PYTHON="$(uv python find 3.12)" .venv/.runtime && .venv/bin/python -m pip install --quiet -e ".[tpu]"'
-  running='[ -e run.pid ] && kill -0 "$(cat run.pid)" 2>/dev/null'
+  running='[ ! -e run.code ] && [ -e run.pid ] && kill -0 "$(cat run.pid)" 2>/dev/null'
   ask="cd posenc_jax && if $running; then echo code=running; else echo code=\$(cat run.code 2>/dev/null || echo none); fi"
   end='kill -TERM "$(cat posenc_jax/run.pid)"'
 }
 
 sync_code() {
   local archive=posenc_jax.tgz
-  act tar -czf "${TMPDIR:-/tmp}/$archive" -C "$root" --exclude ./.venv --exclude ./.git --exclude ./out .
-  act gcloud compute tpus tpu-vm scp "${TMPDIR:-/tmp}/$archive" "$name:$archive" "${where[@]}" --worker all
-  on all "mkdir -p posenc_jax && tar -xzf $archive -C posenc_jax && cd posenc_jax && $install${setup:+ && $setup}"
+  act tar -czf "${TMPDIR:-/tmp}/$archive" -C "$root" --exclude ./.venv --exclude ./.git --exclude ./out . &&
+    act gcloud compute tpus tpu-vm scp "${TMPDIR:-/tmp}/$archive" "$name:$archive" "${where[@]}" --worker all &&
+    on all "mkdir -p posenc_jax && tar -xzf $archive -C posenc_jax && cd posenc_jax && $install${setup:+ && $setup}"
 }
 
 start() {
