@@ -1,7 +1,8 @@
 """Checkpoints: written in the background, whole or not at all, read into the mesh of the moment.
 
-A step's folder holds `params`, `opt_state` and `meta` apart, so that a fine-tuning reads the parameters alone. A step
-that cannot be read is set aside, never deleted, and the one before it is used.
+A step's folder holds `params`, `opt_state` and `meta` apart, so that a fine-tuning reads the parameters alone. `meta`
+also holds a sum over the bits of every array, made before it was written: what a disk changed is found. A step that
+cannot be read, or is not what was saved, is set aside, never deleted, and the one before it is used.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers
@@ -25,6 +27,7 @@ from posenc_jax.training.state import TrainState
 
 FOLDER = "checkpoints"
 METRIC = "validation_loss"
+SUMS = "sums"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +72,7 @@ class Checkpoints:
         if step in self._manager.all_steps():
             return
         on_first(lambda: self._check_space(state, step))
+        meta = {**meta, SUMS: _sums(state)}
         with self._telling(f"cannot write checkpoint {step}"):
             self._manager.save(
                 step,
@@ -109,6 +113,10 @@ class Checkpoints:
                             meta=ocp.args.JsonRestore(),
                         ),
                     )
+                at = jax.device_put(found.meta["step"], target.step.sharding).astype(target.step.dtype)
+                state = TrainState(step=at, params=found.params, opt_state=found.opt_state)
+                if found.meta.pop(SUMS, None) not in (None, _sums(state)):
+                    raise ValueError("its numbers are not those that were saved")
             except Exception as error:  # whatever a damaged file makes the reader raise
                 unreadable.append(step)
                 reason = _first_line(error)
@@ -116,8 +124,7 @@ class Checkpoints:
             on_first(functools.partial(self._set_aside, unreadable, step, warn))
             if unreadable:
                 self._manager.reload()
-            at = jax.device_put(found.meta["step"], target.step.sharding).astype(target.step.dtype)
-            return TrainState(step=at, params=found.params, opt_state=found.opt_state), found.meta
+            return state, found.meta
         if unreadable:
             raise UserError(
                 f"none of the checkpoints {', '.join(map(str, unreadable))} in {self.folder} can be read ({reason}); "
@@ -207,6 +214,32 @@ def _newest(workdir: Path, read: Callable[[ocp.Checkpointer, Path], Any], warn: 
         except Exception as error:
             reason = f"{step} cannot be read: {_first_line(error)}"
     raise UserError(f"{folder} has no checkpoint that can be read ({reason}); run `pretrain` with this workdir first")
+
+
+def _sums(state: TrainState) -> list[int]:
+    """A number for each array of a state, the same on every mesh, that one flipped bit changes for certain."""
+    return [int(total) for total in jax.device_get(_bit_sums(state))]
+
+
+@jax.jit
+def _bit_sums(state: TrainState) -> list[jax.Array]:
+    return [_bit_sum(leaf) for leaf in jax.tree.leaves(state)]
+
+
+def _bit_sum(x: jax.Array) -> jax.Array:
+    """Sum of the words of `x`, each times an odd number that its place decides, modulo 2^32: the order of summation
+    does not matter, and an odd factor loses no bit."""
+    if x.dtype == jnp.bool_:
+        x = x.astype(jnp.uint8)
+    word = {1: jnp.uint8, 2: jnp.uint16}.get(x.dtype.itemsize, jnp.uint32)
+    words = jax.lax.bitcast_convert_type(x, word).astype(jnp.uint32)  # 64 bits become two words on a last axis
+    place, stride = jnp.zeros((), jnp.uint32), 2
+    for axis in reversed(range(words.ndim)):
+        shape = tuple(words.shape[axis] if other == axis else 1 for other in range(words.ndim))
+        iota = jax.lax.broadcasted_iota(jnp.uint32, shape, axis)
+        place = place.reshape((1,) * words.ndim if place.ndim == 0 else place.shape) + iota * jnp.uint32(stride % 2**32)
+        stride *= words.shape[axis]
+    return (words * (place + jnp.uint32(1))).sum(dtype=jnp.uint32)
 
 
 def _folder(workdir: Path) -> Path:

@@ -8,7 +8,7 @@ from posenc_jax.config import MeshConfig, MlmConfig
 from posenc_jax.errors import UserError
 from posenc_jax.objectives.mlm import Mlm
 from posenc_jax.parallel.mesh import make_mesh
-from posenc_jax.training.checkpoint import FOLDER, Checkpoints, restore_params
+from posenc_jax.training.checkpoint import FOLDER, Checkpoints, Keep, _bit_sum, _sums, restore_params
 from posenc_jax.training.state import abstract_state, create_state
 from tests.variants import small_model
 
@@ -85,6 +85,82 @@ def test_a_truncated_newest_step_is_set_aside_and_the_one_before_is_used(tmp_pat
     assert int(restore(tmp_path)[0].step) == 1
     save(tmp_path, [2])  # the place is free again
     assert int(restore(tmp_path)[0].step) == 2
+
+
+def bits_of(folder, spacing):
+    """(file, bit) pairs through every file of a checkpoint, some tens of them in large files."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and (size := path.stat().st_size):
+            for byte in range(size // 2 % spacing, size, max(spacing, size // 4)):
+                yield path, 8 * byte + byte % 8
+
+
+def flip(path, bit):
+    content = bytearray(path.read_bytes())
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+def test_one_flipped_bit_anywhere_is_found_or_changes_nothing(tmp_path):
+    save(tmp_path, [1])
+    before = restore(tmp_path)[0]
+    saved = save(tmp_path, [1, 2])
+    fallbacks = tried = 0
+    for path, bit in bits_of(tmp_path / FOLDER / "2", 97):
+        flip(path, bit)
+        told = []
+        state, _ = restore(tmp_path, warn=told.append)
+        tried += 1
+        if told:
+            fallbacks += 1
+            assert "checkpoint 2 cannot be read and is set aside" in told[0]
+            (tmp_path / FOLDER / "2.unreadable").rename(tmp_path / FOLDER / "2")
+        assert_equal(state, before if told else saved)
+        flip(path, bit)
+    assert tried > 20 and fallbacks > 5
+
+
+def test_sums_are_the_same_on_every_mesh_and_any_bit_changes_them():
+    state = create_state(objective(), OPTIMIZER, mesh_of(1), seed=0)
+    once = _sums(state)
+    assert _sums(create_state(objective(), OPTIMIZER, mesh_of(8), seed=0)) == once
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(3, 5)), jnp.float32)
+    whole = int(_bit_sum(x))
+    for bit in range(32):
+        flipped = np.asarray(x).copy().view(np.uint32)
+        flipped[1, 2] ^= np.uint32(1 << bit)
+        assert int(_bit_sum(jnp.asarray(flipped.view(np.float32)))) != whole
+    assert int(_bit_sum(x.T)) != whole  # places count
+    for dtype in (jnp.bfloat16, jnp.int8, jnp.bool_):
+        assert int(_bit_sum(jnp.ones((2, 2), dtype))) > 0
+
+
+def kept_steps(workdir, losses, **keep):
+    """Which of the steps stay, the second half saved after a restart."""
+    state = create_state(objective(), OPTIMIZER, mesh_of(1), seed=0)
+    half = len(losses) // 2
+    for part in (range(half), range(half, len(losses))):
+        checkpoints = Checkpoints(workdir, Keep(**keep))
+        for number in part:
+            checkpoints.save(
+                state.replace(step=jnp.int32(number + 1)), {"step": number + 1, "validation_loss": losses[number]}
+            )
+        checkpoints.wait()
+        checkpoints.close()
+    return sorted(int(path.name) for path in (workdir / FOLDER).iterdir() if path.name.isdigit())
+
+
+@pytest.mark.parametrize(
+    ("keep", "kept"),
+    [
+        (dict(newest=2), [7, 8]),
+        (dict(newest=1, every=3), [3, 6, 8]),
+        (dict(newest=1, best=2), [2, 5, 8]),
+        (dict(newest=1, every=4, best=1), [4, 5, 8]),
+    ],
+)
+def test_the_newest_every_nth_and_the_best_stay_also_over_a_restart(tmp_path, keep, kept):
+    assert kept_steps(tmp_path, [5.0, 2.0, 4.0, None, 1.0, 3.0, None, 6.0], **keep) == kept
 
 
 def test_a_half_written_step_is_not_taken_for_a_checkpoint(tmp_path):
