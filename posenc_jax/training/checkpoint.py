@@ -61,7 +61,7 @@ class Checkpoints:
             self._manager = ocp.CheckpointManager(
                 self.folder,
                 options=ocp.CheckpointManagerOptions(
-                    preservation_policy=keep.policy(), enable_async_checkpointing=True
+                    preservation_policy=keep.policy(), enable_async_checkpointing=True, best_fn=lambda metrics: -metrics[METRIC]
                 ),
                 item_names=("params", "opt_state", "meta"),
             )
