@@ -12,8 +12,15 @@ from importlib import metadata
 from pathlib import Path
 
 from posenc_jax.errors import DONE, FAILED
+from posenc_jax.parallel import hosts
 
 LEAST_PYTHON = (3, 11)
+LIBTPU_LOCK = Path("/tmp/libtpu_lockfile")
+"""A process that uses the TPU holds it; one that was killed may leave it behind."""
+VARIABLES = (
+    *("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "TPU_NAME", "TPU_WORKER_ID"),
+    *("TPU_WORKER_HOSTNAMES", "MEGASCALE_NUM_SLICES", "SLURM_JOB_ID", "OMPI_COMM_WORLD_SIZE"),
+)
 GIB = 2**30
 
 
@@ -38,7 +45,7 @@ def main(argv: list[str]) -> int:
         "else with 1.",
     ).parse_args(argv)
     whole = True
-    for check in (_python, _packages, _machine, _devices, _optional):
+    for check in (_python, _packages, _machine, _processes, _devices, _optional):
         for finding in check():
             print(finding.line(), flush=True)
             whole = whole and finding.ok is not False
@@ -125,6 +132,28 @@ def _memory() -> str:
     except (ValueError, OSError):
         return "unknown"
     return f"{total:.1f} GiB, {free:.1f} of them unused"
+
+
+def _processes() -> list[Finding]:
+    """What a run in several processes would go by on this machine."""
+    found = hosts.of_machine()
+    who = "" if found is None or found.index is None else f", this is {found.index}"
+    named = [f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ]
+    port = int(os.environ.get("JAX_COORDINATOR_PORT") or hosts.PORT)
+    taken = hosts.why_taken(port)
+    libtpu = _version("libtpu") or "not installed"
+    return [
+        Finding(None, "host", platform.node()),
+        Finding(None, "hosts of a run", f"{found.name} says {found.count}{who}" if found else "no cluster says any"),
+        Finding(None, "told by variables", ", ".join(named) or "nothing"),
+        Finding(
+            None if taken else True,
+            "coordinator port",
+            f"{port} is taken ({taken})" if taken else f"{port} is free",
+            "name another with --coordinator-port" if taken else "",
+        ),
+        Finding(None, "libtpu", libtpu + (f", {LIBTPU_LOCK} is there" if LIBTPU_LOCK.exists() else "")),
+    ]
 
 
 def _devices() -> list[Finding]:

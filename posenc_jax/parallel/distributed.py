@@ -24,9 +24,6 @@ from posenc_jax.parallel import hosts
 from posenc_jax.storage import place
 
 T = TypeVar("T")
-PORT = 8482
-"""The coordinator's port where none is named: JAX's own on Cloud TPU. A firewall between the hosts must pass it."""
-
 LOST = re.compile(
     r"gloo|coordination service|heartbeat|connection (reset|closed|refused)|socket closed|peer|task.* died",
     re.IGNORECASE,
@@ -58,7 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--coordinator", metavar="HOST[:PORT]", help="where process 0 runs, seen from the others")
     group.add_argument("--processes", type=int, metavar="N", help="how many there are; 1 keeps this one alone")
     group.add_argument("--process-id", type=int, metavar="I", help="which of them this is, from 0")
-    group.add_argument("--coordinator-port", type=int, metavar="P", help=f"where --coordinator names none ({PORT})")
+    group.add_argument(
+        "--coordinator-port", type=int, metavar="P", help=f"where --coordinator names none ({hosts.PORT})"
+    )
     group.add_argument("--start-timeout", type=float, metavar="S", default=180, help="seconds to wait for all (180)")
 
 
@@ -283,7 +282,7 @@ def _address(processes: Processes) -> str | None:
         return None
     parts = re.fullmatch(r"(\[.*\]|[^:]*)(?::(.*))?", processes.coordinator)
     host, port = parts.groups(default="") if parts else ("", "")
-    port = port or str(processes.port or PORT)
+    port = port or str(processes.port or hosts.PORT)
     if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
         raise UsageError(f"--coordinator={processes.coordinator!r} is not HOST or HOST:PORT")
     try:
@@ -297,13 +296,11 @@ def _address(processes: Processes) -> str | None:
 
 def _check_port(address: str) -> None:
     port = int(address.rpartition(":")[2])
-    try:
-        socket.create_server(("", port)).close()
-    except OSError as error:
+    if reason := hosts.why_taken(port):
         raise UserError(
-            f"port {port} of this machine, on which the processes would meet, is not free ({error.strerror}); name "
-            "another, the same for every process, with --coordinator-port or in --coordinator"
-        ) from error
+            f"port {port} of this machine, on which the processes would meet, is not free ({reason}); name another, "
+            "the same for every process, with --coordinator-port or in --coordinator"
+        )
 
 
 def _refusal(error: Exception, count: int, index: int | None, address: str | None) -> str:
@@ -316,11 +313,10 @@ def _refusal(error: Exception, count: int, index: int | None, address: str | Non
 
 def _give_up(count: int, index: int | None, address: str | None, processes: Processes) -> None:
     """In a thread, as JAX does not return: it waits, then aborts."""
-    answers = True
+    answers, port = True, address.rpartition(":")[2] if address else hosts.PORT
     if address and index:
-        host, _, port = address.rpartition(":")
         try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=2).close()
+            socket.create_connection((address.rpartition(":")[0].strip("[]"), int(port)), timeout=2).close()
         except OSError:
             answers = False
     here = "this one" if index is None else f"process {index}"
@@ -328,7 +324,7 @@ def _give_up(count: int, index: int | None, address: str | None, processes: Proc
         f"nothing answers at {address}: start process 0 there, and let the firewall pass that port"
         if not answers
         else "the others have not come: run the same line on every host (on a TPU pod with --worker=all, as "
-        f"launch/tpu_vm.sh does), and let the firewall pass port {address.rpartition(':')[2] if address else PORT}"
+        f"launch/tpu_vm.sh does), and let the firewall pass port {port}"
     )
     sentence = (
         f"error: {count} processes belong to this run, and {here} has waited {processes.timeout:g} s; {fault}. "

@@ -2,11 +2,15 @@
 
 import importlib.util
 import os
+import socket
 import urllib.request
 from pathlib import Path
 from typing import NamedTuple
 
 METADATA = "http://metadata.google.internal/computeMetadata/v1/instance/attributes/"
+PORT = 8482
+"""Where processes meet unless told: JAX's own port on Cloud TPU. A firewall between the hosts must pass it."""
+
 SLURM = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")
 """JAX goes by Slurm where a step, `srun`, has set all of these."""
 
@@ -36,6 +40,15 @@ def of_machine() -> Found | None:
         return None
     slices = os.environ.get("MEGASCALE_NUM_SLICES") or _tpu_env().get("MEGASCALE_NUM_SLICES") or "1"
     return Found(name, len(workers.split(",")) * int(slices))
+
+
+def why_taken(port: int) -> str | None:
+    """Why nothing can listen on a port of this machine; None where it is free."""
+    try:
+        socket.create_server(("", port)).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
 
 
 def has_tpu() -> bool:

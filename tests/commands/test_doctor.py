@@ -71,3 +71,19 @@ def test_a_product_is_checked_not_only_timed(monkeypatch):
 
     monkeypatch.setattr(jax, "jit", lambda function: lambda x: x)
     assert doctor._matmul_gflops(jax) is None
+
+
+def test_it_says_what_a_run_in_several_processes_would_go_by(monkeypatch):
+    import socket
+
+    from posenc_jax.parallel import hosts
+
+    monkeypatch.setattr(hosts, "of_machine", lambda: hosts.Found("Slurm", 4, 3))
+    monkeypatch.setenv("JAX_NUM_PROCESSES", "4")
+    with socket.create_server(("", 0)) as server:
+        port = server.getsockname()[1]
+        monkeypatch.setenv("JAX_COORDINATOR_PORT", str(port))
+        printed = "\n".join(finding.line() for finding in doctor._processes())
+    assert "Slurm says 4, this is 3" in printed and "JAX_NUM_PROCESSES=4" in printed
+    assert f"{port} is taken" in printed and "--coordinator-port" in printed
+    assert "is free" in "\n".join(finding.line() for finding in doctor._processes())
