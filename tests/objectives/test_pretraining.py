@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import shlex
 import shutil
 import signal
@@ -114,35 +113,6 @@ def test_a_finished_run_says_so_and_changes_nothing(runner, whole):
     code, output = runner.run(whole)
     assert code == 0 and "finished at step 60" in output
     assert (whole / "metrics.jsonl").read_bytes() == before
-
-
-def kill_once(runner, workdir, moments):
-    """Starts the run and kills it at a random moment: two in ten while it starts, else while it trains. True if it
-    was killed, False if it had ended by then."""
-    metrics, launched = workdir / "metrics.jsonl", time.time()
-    process = runner.start(workdir)
-    if moments.random() < 0.2:
-        time.sleep(moments.uniform(0, 2))
-    else:
-        while process.poll() is None and not (metrics.exists() and metrics.stat().st_mtime >= launched):
-            time.sleep(0.01)
-        time.sleep(moments.uniform(0, 0.5))
-    process.kill()
-    output = process.communicate()[0]
-    assert process.returncode in (-signal.SIGKILL, 0), output
-    return process.returncode != 0
-
-
-def test_killed_at_ten_random_moments_it_ends_bit_for_bit_the_same(runner, whole):
-    moments, kills, number = random.Random(0), 0, 0
-    while kills < 10:
-        number += 1
-        workdir = runner.folder / f"killed{number}"
-        while kills < 10 and kill_once(runner, workdir, moments):
-            kills += 1
-        code, output = runner.run(workdir)
-        assert code == 0, output
-        assert_same_end(workdir, whole)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
