@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -42,6 +43,7 @@ def main(argv: list[str]) -> int:
     if args.vocab_size is not None and args.vocab_size < 1:
         parser.error(f"--vocab-size={args.vocab_size} must be at least 1")
     overrides = read_overrides(rest, "preflight")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the compiler ends with us
     result, text = _matrix(args, overrides) if args.all else _one(args, overrides)
     if args.json == "-":
         print(json.dumps(result, indent=2))

@@ -1,0 +1,157 @@
+"""What the TPU compiler says of shipped configs, held to a snapshot within bands.
+
+A wanted change: `UPDATE_GOLDEN=1 python -m pytest -m '' tests/evaluation/preflight/test_compiling.py`, then read the
+diff of tests/golden/preflight.json. Without libtpu the compiling tests are skipped.
+"""
+
+import importlib.util
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from posenc_jax.config_files import load_config, shipped_variants
+from posenc_jax.errors import UsageError
+from posenc_jax.evaluation.preflight.compiling import pallas_kernels, read_refusal
+from posenc_jax.evaluation.preflight.process import Question, compiler
+from posenc_jax.parallel.topologies import parse_topology
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "preflight.json"
+BAND = 0.05
+"""Compilers of other versions may need so much more or less."""
+GIB = 2**30
+
+needs_libtpu = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
+
+
+@pytest.fixture(scope="module")
+def ask():
+    with compiler() as ask:
+        yield ask
+
+
+def question(spec, topology="v5e:2x4", memory_only=False, **changes):
+    config = load_config(spec, {"model.vocab_size": 32_768, **changes})
+    return Question(config, 512, parse_topology(topology), memory_only=memory_only)
+
+
+def snapshot(name, found):
+    """The kept value under a name, after keeping `found` where that is asked for."""
+    kept = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
+    if os.environ.get("UPDATE_GOLDEN"):
+        kept[name] = found
+        GOLDEN.write_text(json.dumps(dict(sorted(kept.items())), indent=1) + "\n")
+    if name not in kept:
+        pytest.skip(f"no snapshot of {name} was taken yet; the head of this file says how")
+    return kept[name]
+
+
+# ---- what is read -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "message, figures",
+    [
+        ("the total memory required for HLO temporaries (23.50G) exceeds available HBM (15.75G).", (23.5, 15.75)),
+        ("Ran out of memory in memory space hbm. Used 16.25G of 15.50G hbm. Exceeded by 768.00M.", (16.25, 15.5)),
+        ("HLO temporaries (512.00M) exceeds available HBM (0.25G)", (0.5, 0.25)),
+    ],
+)
+def test_both_figures_of_a_refusal_are_read(message, figures):
+    assert read_refusal(f"RESOURCE_EXHAUSTED: {message}") == tuple(round(figure * GIB) for figure in figures)
+
+
+@pytest.mark.parametrize("message", ["", "INTERNAL: Mosaic failed", "RESOURCE_EXHAUSTED: Ran out of memory in vmem"])
+def test_another_failure_is_no_refusal(message):
+    assert read_refusal(message) is None
+
+
+def test_kernels_are_named_once():
+    call = '  %{} = f32[8]{{0}} custom-call(%p), custom_call_target="{}", metadata={{}}'
+    lines = [call.format(*pair) for pair in (("mix.3", "tpu_custom_call"), ("mix", "tpu_custom_call"), ("x", "Other"))]
+    assert pallas_kernels("\n".join(lines)) == ["mix"]
+
+
+# ---- the compiler itself ------------------------------------------------------------------------------------------
+
+
+def _cases():
+    """The first variant of each file in every run, the others in the full one."""
+    files = set()
+    for variant in shipped_variants():
+        file = variant.partition(":")[0]
+        yield pytest.param(variant, marks=[pytest.mark.full] if file in files else [])
+        files.add(file)
+
+
+@needs_libtpu
+@pytest.mark.parametrize("variant", list(_cases()))
+def test_a_shipped_config_compiles_for_a_tpu_and_needs_as_much_memory_as_before(ask, variant):
+    """Base, cut to two layers, up to where the compiler makes code."""
+    changes = {"model.layers": 2, "train.batch_size": 64}
+    facts = ask(question(f"{variant},base", memory_only=True, **changes))
+    assert facts["fits"] and facts["available"] == pytest.approx(15.75 * GIB)
+    assert facts["needed"] == pytest.approx(snapshot(variant, facts["needed"]), rel=BAND)
+
+
+@needs_libtpu
+def test_gradients_meet_once_and_nothing_else_is_sent_along_data(ask):
+    facts = ask(question("configs/tupe.py:tupe_r,tiny"))
+    assert {(row["kind"], *row["axes"], row["group"]) for row in facts["collectives"]} == {("all-reduce", "data", 8)}
+    assert sum(row["bytes"] for row in facts["collectives"]) == pytest.approx(4 * facts["parameters"], rel=0.01)
+    assert facts["memory"]["arguments"] >= facts["state_bytes"] >= 3 * facts["parameter_bytes"]
+    assert facts["memory"]["aliased"] >= facts["state_bytes"]  # the state is updated in place
+    assert facts["pallas_kernels"] == []
+
+
+@needs_libtpu
+@pytest.mark.full
+@pytest.mark.parametrize("mesh", [{}, {"mesh.fsdp": 4, "mesh.tensor": 2}], ids=["data", "fsdp and tensor"])
+def test_a_program_sends_and_holds_as_much_as_before(ask, mesh):
+    facts = ask(question("configs/tupe.py:tupe_r,base", **{"model.layers": 2, "train.batch_size": 16, **mesh}))
+    found = {"memory": facts["memory"], "collectives": facts["collectives"]}
+    kept = snapshot(f"program, {json.dumps(mesh)}", found)
+    for name in ("arguments", "temporaries"):
+        assert found["memory"][name] == pytest.approx(kept["memory"][name], rel=BAND), name
+    traffic, before = ({(row["kind"], *row["axes"]): row["bytes"] for row in it["collectives"]} for it in (found, kept))
+    assert traffic == pytest.approx(before, rel=BAND)
+
+
+@needs_libtpu
+def test_an_oversize_batch_is_refused_by_the_compiler_with_both_figures(ask):
+    facts = ask(question("configs/tupe.py:tupe_r,base", **{"train.batch_size": 1024}))
+    assert not facts["fits"]
+    assert facts["available"] == round(15.75 * GIB) and facts["needed"] > 4 * facts["available"]
+    assert "memory" not in facts
+
+
+@needs_libtpu
+def test_a_topology_that_no_machine_has_is_refused(ask):
+    with pytest.raises(UsageError, match=r"no machine has the topology v5e:3x5 .*names are"):
+        ask(question("configs/tupe.py:tupe_r,tiny", "v5e:3x5"))
+
+
+@needs_libtpu
+def test_what_training_refuses_is_refused_with_its_words(ask):
+    with pytest.raises(UsageError, match=r"train.batch_size=12 is not divisible by 8 devices.*nearest"):
+        ask(question("configs/tupe.py:tupe_r,tiny", **{"train.batch_size": 12}))
+    with pytest.raises(UsageError, match=r"mesh.fsdp=3"):
+        ask(question("configs/tupe.py:tupe_r,tiny", **{"mesh.fsdp": 3}))
+
+
+@needs_libtpu
+@pytest.mark.parametrize("topology, devices", [("v4:2x2x1", 4), ("v5p:2x2x1", 4), ("v6e:2x4", 8), ("tpu7x:2x2x1", 8)])
+def test_other_generations_are_known_to_the_compiler(ask, topology, devices):
+    """By the refusal of a batch that does not divide: nothing is compiled."""
+    with pytest.raises(UsageError, match=f"divisible by {devices} devices"):
+        ask(question("configs/tupe.py:tupe_r,tiny", topology, **{"train.batch_size": 1}))
+
+
+@needs_libtpu
+@pytest.mark.full
+@pytest.mark.parametrize("spec", ["tupe.py:tupe_r", "bert.py:bert_a", "convbert.py:convbert", "electra.py:electra"])
+def test_a_base_config_compiles_whole(ask, spec):
+    facts = ask(question(f"configs/{spec},base", **{"train.accumulate": 2}))
+    assert facts["fits"]
+    assert facts["needed"] == pytest.approx(snapshot(f"{spec},base", facts["needed"]), rel=BAND)
