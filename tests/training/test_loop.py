@@ -95,7 +95,7 @@ def test_only_skips_in_a_row_end_a_run():
 
 
 def test_a_window_of_skips_alone_and_a_skipped_last_step_leave_a_saved_run():
-    state, told, saved, logs = skips(4, {2: NAN, 3: NAN}, every=Every(log=2, save=2), skipped_updates=9)
+    _, told, saved, logs = skips(4, {2: NAN, 3: NAN}, every=Every(log=2, save=2), skipped_updates=9)
     assert saved == [2, 4] and len(told) == 2
     assert logs[0] == {"loss": 0.5} and logs[1]["skipped"] == 2 and logs[1]["loss"] != logs[1]["loss"]
 
