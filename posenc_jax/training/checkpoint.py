@@ -61,7 +61,9 @@ class Checkpoints:
             self._manager = ocp.CheckpointManager(
                 self.folder,
                 options=ocp.CheckpointManagerOptions(
-                    preservation_policy=keep.policy(), enable_async_checkpointing=True, best_fn=lambda metrics: -metrics[METRIC]
+                    preservation_policy=keep.policy(),
+                    enable_async_checkpointing=True,
+                    best_fn=lambda metrics: -metrics[METRIC],
                 ),
                 item_names=("params", "opt_state", "meta"),
             )
