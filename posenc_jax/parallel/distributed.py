@@ -180,6 +180,16 @@ def on_first(action: Callable[[], T]) -> T | None:
     return result
 
 
+def all_agree(yes: bool) -> bool:
+    """Whether all processes say yes."""
+    if not several():
+        return yes
+    import numpy as np
+    from jax.experimental import multihost_utils
+
+    return bool(multihost_utils.process_allgather(np.bool_(yes)).all())
+
+
 def agree_on_stop(asked: bool, step: int) -> bool:
     """Whether to stop before step `step`: for all processes after the same one, when any of them was `asked` or got
     SIGTERM. To be called by all before every step, from the same first step on. Moves nothing on the devices.

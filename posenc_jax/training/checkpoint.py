@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import functools
 import logging
+import math
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers
 
 from posenc_jax.errors import UserError
-from posenc_jax.parallel.distributed import on_first
+from posenc_jax.parallel.distributed import all_agree, on_first
 from posenc_jax.storage import is_remote, place
 from posenc_jax.training.state import TrainState
 
@@ -83,7 +84,7 @@ class Checkpoints:
                     opt_state=ocp.args.StandardSave(state.opt_state),
                     meta=ocp.args.JsonSave(meta),
                 ),
-                metrics=None if meta.get(METRIC) is None else {METRIC: meta[METRIC]},
+                metrics={METRIC: meta[METRIC]} if math.isfinite(meta.get(METRIC) or math.nan) else None,
                 force=True,
             )
 
@@ -105,34 +106,43 @@ class Checkpoints:
         steps = sorted(self._manager.all_steps(), reverse=True)
         unreadable: list[int] = []
         for step in steps:
-            try:
-                with _quiet():
-                    found = self._manager.restore(
-                        step,
-                        args=ocp.args.Composite(
-                            params=ocp.args.StandardRestore(target.params),
-                            opt_state=ocp.args.StandardRestore(target.opt_state),
-                            meta=ocp.args.JsonRestore(),
-                        ),
-                    )
-                at = jax.device_put(found.meta["step"], target.step.sharding).astype(target.step.dtype)
-                state = TrainState(step=at, params=found.params, opt_state=found.opt_state)
-                if found.meta.pop(SUMS, None) not in (None, _sums(state)):
-                    raise ValueError("its numbers are not those that were saved")
-            except Exception as error:  # whatever a damaged file makes the reader raise
+            found, reason = self._read(step, target)
+            # What one process cannot read none uses; and sums are over the devices of all.
+            if not all_agree(found is not None):
                 unreadable.append(step)
-                reason = _first_line(error)
+                continue
+            state, meta = found
+            if meta.pop(SUMS, None) not in (None, _sums(state)):
+                unreadable.append(step)
+                reason = "its numbers are not those that were saved"
                 continue
             on_first(functools.partial(self._set_aside, unreadable, step, warn))
             if unreadable:
                 self._manager.reload()
-            return state, found.meta
+            return state, meta
         if unreadable:
             raise UserError(
                 f"none of the checkpoints {', '.join(map(str, unreadable))} in {self.folder} can be read ({reason}); "
                 "put back a whole copy, or start again in a new workdir"
             )
         return None
+
+    def _read(self, step: int, target: TrainState) -> tuple[tuple[TrainState, dict[str, Any]] | None, str]:
+        """State and meta of a step, or None and why it cannot be read."""
+        try:
+            with _quiet():
+                found = self._manager.restore(
+                    step,
+                    args=ocp.args.Composite(
+                        params=ocp.args.StandardRestore(target.params),
+                        opt_state=ocp.args.StandardRestore(target.opt_state),
+                        meta=ocp.args.JsonRestore(),
+                    ),
+                )
+            at = jax.device_put(found.meta["step"], target.step.sharding).astype(target.step.dtype)
+            return (TrainState(step=at, params=found.params, opt_state=found.opt_state), found.meta), ""
+        except Exception as error:  # whatever a damaged file makes the reader raise
+            return None, _first_line(error) if str(error).strip() else "it is damaged"
 
     def _check_space(self, state: TrainState, step: int) -> None:
         """Refuses before a byte is written: a writer that meets a full disk in the background is loud and late."""
