@@ -26,6 +26,7 @@ fail() { echo "error: $1" >&2; exit 2; }
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 dry_run=0 cluster='' workload='' type='' slices=1 zone='' project='' image=''
+if [ "${1:-}" = --dry-run ]; then dry_run=1; shift; fi
 case "${1:-}" in
   -h | --help) usage; exit 0 ;;
   run | delete) action=$1; shift ;;

@@ -34,6 +34,7 @@ fail() { echo "error: $1" >&2; exit 2; }
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 poll=${POLL:-30} dry_run=0 spot=0 name='' zone='' type='' version='' project='' setup='' worker=0
+if [ "${1:-}" = --dry-run ]; then dry_run=1; shift; fi
 case "${1:-}" in
   -h | --help) usage; exit 0 ;;
   create | sync | run | watch | exec | logs | status | stop | delete) action=$1; shift ;;

@@ -83,6 +83,7 @@ def test_a_dry_run_of_xpk_is_the_call(stubs):
     words = ["run", *XPK, "--type", "v6e-16"]
     plan = xpk(stubs, *words, "--dry-run", "pretrain", "a b")
     assert plan.returncode == 0 and stubs.calls == []
+    assert xpk(stubs, "--dry-run", *words, "pretrain", "a b").stdout == plan.stdout
     stubs.run("bash", "-c", plan.stdout)
     xpk(stubs, *words, "pretrain", "a b")
     assert stubs.calls[0] == stubs.calls[1]

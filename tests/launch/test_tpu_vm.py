@@ -162,6 +162,7 @@ def test_a_dry_run_is_a_shell_script_of_the_same_calls(stubs, action):
     words = [action, *SLICE, *TYPE]
     plan = script(stubs, *words, "--dry-run", *command)
     assert plan.returncode == 0 and stubs.calls == []
+    assert script(stubs, "--dry-run", *words, *command).stdout == plan.stdout
     answers(stubs, "state", "ACTIVE")
     answers(stubs, "codes", "code=none", "code=0")
     assert stubs.run("bash", "-c", plan.stdout, cwd=stubs.folder.parent).returncode == 0
