@@ -33,7 +33,11 @@ class Run:
     def curve(self, kind: str) -> list[tuple[int, float]]:
         """(step, loss in nats a masked word) of every "train" or "validation" line; with replaced-token detection that
         is the generator's."""
-        return [(event["step"], event.get("mlm_loss", event["loss"])) for event in self.events if event["kind"] == kind]
+        return [
+            (event["step"], float(event.get("mlm_loss", event["loss"])))
+            for event in self.events
+            if event["kind"] == kind
+        ]
 
     @property
     def last_validation(self) -> dict[str, Any]:

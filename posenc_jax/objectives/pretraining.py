@@ -203,9 +203,7 @@ def _run(
             watchdog.beat()
 
         train_step = make_train_step(objective, optimizer, mesh, accumulate=train.accumulate, seed=train.seed)
-        if profile_steps:
-            folder = workdir / profile.FOLDER
-            train_step = stack.enter_context(profile.profiled(train_step, profile_steps, first, folder))
+        train_step = stack.enter_context(profile.profiled(train_step, profile_steps, first, workdir / profile.FOLDER))
         state = fit(
             state,
             train_step,
@@ -322,7 +320,7 @@ def _summarise(config: Config, info: RowsInfo, state: TrainState, workdir: Path,
 
 def _masked_words(values: Mapping[str, float]) -> float:
     """The loss that all objectives have: that of masked words."""
-    return values.get("mlm_loss", values["loss"])
+    return float(values.get("mlm_loss", values["loss"]))  # a file says what is not finite in words
 
 
 def _before(workdir: Path, kind: str, step: int) -> list[dict[str, Any]]:
