@@ -17,7 +17,7 @@ from tests.tiny_rows import write_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = {
-    "model.width": 16, "model.feed_forward_width": 32, "model.layers": 1, "model.dropout": 0.1, "train.steps": 100,
+    "model.width": 16, "model.feed_forward_width": 32, "model.layers": 1, "model.dropout": 0.1, "train.steps": 60,
     "train.batch_size": 8, "train.log_every": 1, "train.eval_every": 0, "train.eval_rows": 16,
     "train.checkpoint_every": 0, "optimizer.warmup": 5,
 }  # fmt: skip
@@ -106,7 +106,7 @@ def test_a_run_moves_from_eight_devices_of_two_processes_to_one_and_to_two_and_l
     codes, outputs = ends(processes)
     assert codes == [75, 75], outputs
     stopped = max(int(folder.name) for folder in (workdir / "checkpoints").iterdir() if folder.name.isdigit())
-    assert f"stopped and saved at step {stopped}" in outputs[0] and 0 < stopped < 100
+    assert f"stopped and saved at step {stopped}" in outputs[0] and 0 < stopped < 60
 
     process = runner.start(workdir)
     wait_for(lambda: last_step(workdir) > stopped, [process])
@@ -119,20 +119,21 @@ def test_a_run_moves_from_eight_devices_of_two_processes_to_one_and_to_two_and_l
     wait_for(lambda: last_step(workdir) > stopped, processes)
     processes[1].kill()  # and is missed by the other, at once
     codes, outputs = ends(processes)
-    assert codes[0] in (75, 134) and codes[1] == -9, outputs
-    assert codes[0] == 134 or "error: another process of this run is gone" in outputs[0]
+    assert codes[0] in (75, -signal.SIGABRT) and codes[1] == -9, outputs
+    assert codes[0] != 75 or "error: another process of this run is gone" in outputs[0]
 
     codes, outputs = ends(runner.start_two(workdir))
-    assert codes == [0, 0] and "finished at step 100" in outputs[0] and "finished" not in outputs[1], outputs
+    assert codes == [0, 0] and "finished at step 60" in outputs[0] and "finished" not in outputs[1], outputs
     for kind in ("train", "validation"):
         one, moved = losses(whole, kind), losses(workdir, kind)
         assert one.keys() <= moved.keys()
         np.testing.assert_allclose([moved[step] for step in one], list(one.values()), rtol=1e-3)
 
 
+@pytest.mark.full
 def test_replaced_token_detection_in_two_processes_is_that_of_one(runner):
     one, two = runner.folder / "rtd_one", runner.folder / "rtd_two"
-    settings = dict(config="electra.py:electra", train__steps=10)
+    settings = dict(config="electra.py:electra", train__steps=6, model__layers=2, rtd__generator_size=0.5)
     codes, outputs = ends([runner.start(one, **settings)])
     assert codes == [0], outputs
     codes, outputs = ends(runner.start_two(two, **settings))
