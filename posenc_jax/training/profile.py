@@ -26,8 +26,8 @@ def parse_steps(text: str) -> range:
 def profiled(train_step: Callable, steps: range, first: int, folder: Path) -> Iterator[Callable]:
     """Gives `train_step` back, and writes a trace of `steps` into `folder` while it is called for them.
 
-    `first` updates are done before the first call; no steps, no trace. The device is idle when the trace begins and when it ends, so that
-    it holds these steps whole; a run that ends in their midst leaves the trace of those that were done.
+    `first` updates are done before the first call; no steps, no trace. The device is idle when the trace begins and
+    when it ends, so that it holds these steps whole; a run that ends in their midst leaves those that were done.
     """
     number, running = first, False
 
