@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from posenc_jax.config import Config
+from posenc_jax.config import Config, ModelConfig
 from posenc_jax.model.cost import count_flops, encoder_flops
 from posenc_jax.objectives.mlm import Mlm
 from posenc_jax.objectives.rtd import Rtd, generator_config
@@ -30,13 +30,17 @@ def step_flops(config: Config, length: int) -> StepFlops:
     for each one of the forward pass. What `model.remat` computes again, dropout, masking and the optimizer are not in
     it. Counted as `model.cost.encoder_flops` counts. `model.vocab_size` must be set.
     """
-    networks = [config.model]
-    if config.objective == "rtd" and config.rtd.generator != "uniform":
-        networks.append(generator_config(config.model, config.rtd))
-    encoder = sum(encoder_flops(network, length) for network in networks)
+    encoder = sum(encoder_flops(network, length) for network in networks(config))
     total = _forward_flops(config, length)
     times = 3 * config.train.batch_size
     return StepFlops(times * encoder, times * (total - encoder))
+
+
+def networks(config: Config) -> list[ModelConfig]:
+    """The encoders that a step runs; the same twice where the discriminator is its own generator."""
+    if config.objective == "rtd" and config.rtd.generator != "uniform":
+        return [config.model, generator_config(config.model, config.rtd)]
+    return [config.model]
 
 
 def _forward_flops(config: Config, length: int) -> int:

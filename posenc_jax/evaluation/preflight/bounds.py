@@ -6,7 +6,8 @@ A bound and no forecast: nothing waits, nothing is read twice, every unit runs a
 from collections.abc import Mapping
 from typing import Any
 
-from posenc_jax.config import Config, ModelConfig
+from posenc_jax.config import Config
+from posenc_jax.objectives.cost import networks
 from posenc_jax.parallel.chips import Chip
 
 _BYTES = {"float32": 4, "bfloat16": 2, "float64": 8}
@@ -20,21 +21,10 @@ def hbm_traffic(config: Config, length: int, facts: Mapping[str, Any]) -> int:
     """
     slices, rows = config.train.accumulate, config.train.batch_size // facts["shares"]
     parameters = facts["parameter_bytes"]
-    inputs = sum(layers * width for layers, width in _networks(config)) * rows * length * _BYTES[config.model.dtype]
+    numbers = sum(model.layers * model.width for model in networks(config)) * rows * length
+    inputs = numbers * _BYTES[config.model.dtype]
     gathered = parameters * facts["mesh"]["fsdp"]
     return 2 * (facts["state_bytes"] + slices * (parameters + gathered) + inputs)
-
-
-def _networks(config: Config) -> list[tuple[int, int]]:
-    """Layers and width of the encoders that a step runs."""
-    model: ModelConfig = config.model
-    networks = [(model.layers, model.width)]
-    if config.objective == "rtd" and config.rtd.generator == "discriminator":
-        networks *= 2
-    elif config.objective == "rtd" and config.rtd.generator == "own":
-        share, depth = config.rtd.generator_size, config.rtd.generator_layers
-        networks.append((round(model.layers * depth), round(model.width * share)))
-    return networks
 
 
 def sent(collective: Mapping[str, Any]) -> float:
