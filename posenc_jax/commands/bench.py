@@ -1,23 +1,18 @@
 """`bench`: speed as a ratio to a peer's, both measured in one run."""
 
 import argparse
+import dataclasses
 import os
 from pathlib import Path
 
 from posenc_jax.errors import DONE
+from posenc_jax.evaluation.bench.ratio import require
 
 
 def main(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
-    from posenc_jax.evaluation.bench.ratio import require
-
-    if args.what == "mlm":
-        require(["torch", "transformers"])
-        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # several processes share the device
-        from posenc_jax.evaluation.bench.mlm import Workload, bench_mlm
-
-        workload = Workload(size=args.size, batch_size=args.batch_size, length=args.length, vocab_size=args.vocab_size)
-        bench_mlm(workload, rounds=args.rounds, steps=args.steps).show()
+    if args.what == "steps":
+        _steps(args)
     else:
         require(["transformers", "tokenizers"])
         from posenc_jax.evaluation.bench.prepare import bench_prepare
@@ -35,6 +30,21 @@ def main(argv: list[str]) -> int:
     return DONE
 
 
+def _steps(args: argparse.Namespace) -> None:
+    if args.against == "transformers":
+        require(["torch", "transformers"])
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # several processes share the device
+    from posenc_jax.evaluation.bench.steps import COMPARED, WORKS, Workload, against_each_other, against_transformers
+
+    workload = Workload(size=args.size, batch_size=args.batch_size, length=args.length, vocab_size=args.vocab_size)
+    if args.against == "transformers":
+        for work in args.work or WORKS:
+            against_transformers(dataclasses.replace(workload, work=work), args.rounds, args.steps).show()
+    else:
+        for names in COMPARED:
+            against_each_other(names, workload, args.rounds, args.steps).show()
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m posenc_jax bench",
@@ -43,13 +53,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     kinds = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
     defaults = argparse.ArgumentDefaultsHelpFormatter
-    mlm = kinds.add_parser("mlm", formatter_class=defaults, help="training steps of masked language modelling")
-    mlm.add_argument(
+    steps = kinds.add_parser("steps", formatter_class=defaults, help="training steps")
+    steps.add_argument("--work", action="append", choices=("bert", "convbert", "electra"), help="all three")
+    steps.add_argument(
         "--size", choices=("tiny", "small", "base", "large"), default="small", help="as in configs/bert.py"
     )
-    mlm.add_argument("--batch-size", type=_positive, default=32, metavar="N", help="rows a step")
-    mlm.add_argument("--vocab-size", type=_positive, default=30_522, metavar="N", help="words")
-    mlm.add_argument("--steps", type=_positive, default=3, metavar="N", help="steps of a turn")
+    steps.add_argument("--batch-size", type=_positive, default=32, metavar="N", help="rows a step")
+    steps.add_argument("--vocab-size", type=_positive, default=30_522, metavar="N", help="words")
+    steps.add_argument("--steps", type=_positive, default=3, metavar="N", help="steps of a turn")
+    steps.add_argument(
+        "--against", choices=("transformers", "ours"), default="transformers", help="the peer; ours: our variants"
+    )
     prepare = kinds.add_parser("prepare", formatter_class=defaults, help="text to rows")
     prepare.add_argument("--source", action="append", help="as for `prepare` (docstrings:)")
     prepare.add_argument("--characters", type=_positive, default=5_000_000, metavar="N", help="text taken of it")
@@ -57,8 +71,8 @@ def _parser() -> argparse.ArgumentParser:
         "--vocab-size", type=_positive, default=8192, metavar="N", help="pieces of trained vocabularies"
     )
     prepare.add_argument("--vocab", type=Path, metavar="FILE", help="WordPiece vocabulary of the peer (trained)")
-    for kind in (mlm, prepare):
-        kind.add_argument("--against", choices=("transformers",), default="transformers", help="the peer")
+    prepare.add_argument("--against", choices=("transformers",), default="transformers", help="the peer")
+    for kind in (steps, prepare):
         kind.add_argument("--length", type=_positive, default=128, metavar="N", help="slots of a row")
         kind.add_argument("--rounds", type=_positive, default=5, metavar="N", help="turns of each side")
     return parser

@@ -20,19 +20,19 @@ def require(packages: Sequence[str]) -> None:
         )
 
 
-def ratio_table(caption: str, unit: str, speeds: Mapping[str, Sequence[float]]) -> Table:
-    """A line a side: its median speed, and ours over its in each round as median (least to most).
+def ratio_table(caption: str, unit: str, speeds: Mapping[str, Sequence[float]], reference: str = OURS) -> Table:
+    """A line a side: its median speed, and the reference's over its in each round as median (least to most).
 
-    `speeds` are by side, one a round, `OURS` among them.
+    `speeds` are by side, one a round, `reference` among them.
     """
     rows = []
     for side, theirs in speeds.items():
-        ratios = [ours / other for ours, other in zip(speeds[OURS], theirs, strict=True)]
+        ratios = [one / other for one, other in zip(speeds[reference], theirs, strict=True)]
         spread = f"{statistics.median(ratios):.2f} x ({min(ratios):.2f} to {max(ratios):.2f})"
-        rows.append((side, f"{statistics.median(theirs):,.0f}", "" if side == OURS else spread))
+        rows.append((side, f"{statistics.median(theirs):,.0f}", "" if side == reference else spread))
     caption += (
-        f" {len(speeds[OURS])} rounds, in each of which the sides take turns; {unit}: median of the rounds. Ratio: "
-        "ours over theirs within a round, median (least to most)."
+        f" {len(speeds[reference])} rounds, in each of which the sides take turns; {unit}: median of the rounds. "
+        f"Ratio: {reference} over the side within a round, median (least to most)."
     )
-    columns = ("side", unit, f"{OURS} / side")
+    columns = ("side", unit, f"{reference} / side")
     return Table(caption, columns, rows, numbers=columns[1:])

@@ -1,0 +1,131 @@
+"""The same training steps by transformers, as it ships them and with logits at masked words only."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from posenc_jax.config import ModelConfig
+from posenc_jax.evaluation.bench.steps import IGNORED, Workload
+from posenc_jax.evaluation.bench.turns import Run, threads
+
+Loss = Callable[[Any, Any], Any]
+"""Masked words [B, L] and their labels, `IGNORED` where nothing is predicted -> a loss."""
+
+
+def transformers_steps(workload: Workload, masked_only: bool) -> tuple[Run, str]:
+    """Whole rows, so no attention mask is given: the fastest way through their models."""
+    import torch
+    import transformers
+
+    torch.set_num_threads(threads())
+    torch.manual_seed(0)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    make = {"bert": _bert, "convbert": _convbert, "electra": _electra}[workload.work]
+    module, loss = make(workload.config.model, masked_only)
+    module.to(device).train()
+    # Fused, as transformers' own trainer takes it.
+    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-4, eps=1e-6, weight_decay=0.01, fused=True)
+    endless = itertools.cycle(
+        tuple(torch.from_numpy(np.asarray(part, np.int64)).to(device) for part in batch)
+        for batch in workload.masked_batches()
+    )
+
+    def run(steps: int) -> None:
+        for batch in itertools.islice(endless, steps):
+            optimizer.zero_grad(set_to_none=True)
+            loss(*batch).backward()
+            torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+            optimizer.step()
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    return run, f"transformers {transformers.__version__}, torch {torch.__version__} on {device}"
+
+
+def _bert(model: ModelConfig, masked_only: bool) -> tuple[Any, Loss]:
+    import transformers
+
+    peer = transformers.BertForMaskedLM(transformers.BertConfig(**_sizes(model), attn_implementation="sdpa"))
+    return peer, _masked_loss(peer, peer.bert, peer.cls, masked_only)
+
+
+def _convbert(model: ModelConfig, masked_only: bool) -> tuple[Any, Loss]:
+    import transformers
+
+    config = transformers.ConvBertConfig(
+        **_sizes(model),
+        embedding_size=model.embedding_width or model.width,
+        head_ratio=model.convolution.head_ratio,
+        conv_kernel_size=model.convolution.width,
+        num_groups=model.feed_forward_groups,
+    )
+    peer = transformers.ConvBertForMaskedLM(config)
+    return peer, _masked_loss(peer, peer.convbert, _head(peer), masked_only)
+
+
+def _electra(model: ModelConfig, masked_only: bool) -> tuple[Any, Loss]:
+    """Generator and discriminator put together as the paper has it: the tables of the embeddings are one."""
+    import torch
+    import transformers
+
+    from posenc_jax.config import RtdConfig
+    from posenc_jax.objectives.rtd import generator_config
+
+    def config(sizes: ModelConfig) -> Any:
+        return transformers.ElectraConfig(
+            **_sizes(sizes), embedding_size=model.embedding_width or model.width, attn_implementation="sdpa"
+        )
+
+    generator = transformers.ElectraForMaskedLM(config(generator_config(model, RtdConfig())))
+    discriminator = transformers.ElectraForPreTraining(config(model))
+    generator.electra.embeddings = discriminator.electra.embeddings
+    generator.generator_lm_head.weight = discriminator.electra.embeddings.word_embeddings.weight
+    head = _head(generator)
+
+    def loss(tokens_BxL: Any, labels_BxL: Any) -> Any:
+        is_masked_BxL = labels_BxL != IGNORED
+        if masked_only:
+            logits_NxV = head(generator.electra(input_ids=tokens_BxL).last_hidden_state[is_masked_BxL])
+            guess = torch.nn.functional.cross_entropy(logits_NxV, labels_BxL[is_masked_BxL])
+        else:
+            output = generator(input_ids=tokens_BxL, labels=labels_BxL)
+            logits_NxV, guess = output.logits[is_masked_BxL], output.loss
+        noise_NxV = -torch.log(-torch.log(torch.rand_like(logits_NxV)))
+        filled_BxL = tokens_BxL.masked_scatter(is_masked_BxL, (logits_NxV.detach() + noise_NxV).argmax(-1))
+        words_BxL = torch.where(is_masked_BxL, labels_BxL, tokens_BxL)
+        found = discriminator(input_ids=filled_BxL, labels=(filled_BxL != words_BxL).float()).loss
+        return guess + 50 * found
+
+    return torch.nn.ModuleList([generator, discriminator]), loss
+
+
+def _masked_loss(peer: Any, encoder: Any, head: Any, masked_only: bool) -> Loss:
+    import torch
+
+    def loss(tokens_BxL: Any, labels_BxL: Any) -> Any:
+        if not masked_only:
+            return peer(input_ids=tokens_BxL, labels=labels_BxL).loss
+        is_masked_BxL = labels_BxL != IGNORED
+        logits_NxV = head(encoder(input_ids=tokens_BxL).last_hidden_state[is_masked_BxL])
+        return torch.nn.functional.cross_entropy(logits_NxV, labels_BxL[is_masked_BxL])
+
+    return loss
+
+
+def _head(peer: Any) -> Callable[[Any], Any]:
+    return lambda hidden: peer.generator_lm_head(peer.generator_predictions(hidden))
+
+
+def _sizes(model: ModelConfig) -> dict[str, Any]:
+    return dict(
+        vocab_size=model.vocab_size,
+        hidden_size=model.width,
+        num_hidden_layers=model.layers,
+        num_attention_heads=model.heads,
+        intermediate_size=model.feed_forward_width,
+        max_position_embeddings=model.positions.max_length,
+        hidden_dropout_prob=model.dropout,
+        attention_probs_dropout_prob=model.attention_dropout,
+    )
