@@ -13,6 +13,7 @@ import json
 import logging
 import math
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,12 @@ class Checkpoints:
     def __init__(self, workdir: Path, keep: Keep = Keep()) -> None:
         self.folder = _folder(workdir)
         on_first(self._remove_half_written)
-        with _quiet():
+        self._failed = False
+        self._while_open = contextlib.ExitStack()
+        self._while_open.enter_context(_quiet())  # its threads write long after `save` has returned
+        self._while_open.enter_context(_no_closed_loops())
+        with contextlib.ExitStack() as unless_opened:
+            unless_opened.callback(self._while_open.close)
             self._manager = ocp.CheckpointManager(
                 self.folder,
                 options=ocp.CheckpointManagerOptions(
@@ -73,6 +79,7 @@ class Checkpoints:
                 ),
                 item_names=("params", "opt_state", "meta"),
             )
+            unless_opened.pop_all()
 
     def save(self, state: TrainState, meta: dict[str, Any]) -> None:
         """Starts to write the state; waits for the write before it, whose failure is told here."""
@@ -100,8 +107,13 @@ class Checkpoints:
             self._manager.check_for_errors()
 
     def close(self) -> None:
-        with _quiet():
-            self._manager.close()
+        """Ends after what is being written. Raises `UserError` where that failed, unless it has been told."""
+        with self._while_open:
+            try:
+                self._manager.close()
+            except Exception as error:
+                if not self._failed:
+                    raise self._refusal("cannot write the last checkpoint", error) from error
 
     def restore(self, target: TrainState, warn: Any = print) -> tuple[TrainState, dict[str, Any]] | None:
         """State and meta of the newest step that can be read, None where none was ever written.
@@ -137,15 +149,14 @@ class Checkpoints:
     def _read(self, step: int, target: TrainState) -> tuple[tuple[TrainState, dict[str, Any]] | None, str]:
         """State and meta of a step, or None and why it cannot be read."""
         try:
-            with _quiet():
-                found = self._manager.restore(
-                    step,
-                    args=ocp.args.Composite(
-                        params=ocp.args.StandardRestore(target.params),
-                        opt_state=ocp.args.StandardRestore(target.opt_state),
-                        meta=ocp.args.JsonRestore(),
-                    ),
-                )
+            found = self._manager.restore(
+                step,
+                args=ocp.args.Composite(
+                    params=ocp.args.StandardRestore(target.params),
+                    opt_state=ocp.args.StandardRestore(target.opt_state),
+                    meta=ocp.args.JsonRestore(),
+                ),
+            )
             at = jax.device_put(found.meta["step"], target.step.sharding).astype(target.step.dtype)
             return (TrainState(step=at, params=found.params, opt_state=found.opt_state), found.meta), ""
         except Exception as error:  # whatever a damaged file makes the reader raise
@@ -179,13 +190,16 @@ class Checkpoints:
     @contextlib.contextmanager
     def _telling(self, what: str) -> Iterator[None]:
         try:
-            with _quiet():
-                yield
+            yield
         except Exception as error:
-            raise UserError(
-                f"{what} in {self.folder} ({_first_line(error)}); what was saved before is whole: "
-                "mend that and run the same line again"
-            ) from error
+            self._failed = True
+            raise self._refusal(what, error) from error
+
+    def _refusal(self, what: str, error: Exception) -> UserError:
+        return UserError(
+            f"{what} in {self.folder} ({_first_line(error)}); what was saved before is whole: "
+            "mend that and run the same line again"
+        )
 
 
 def restore_params(workdir: Path, target: Any, warn: Any = print) -> tuple[Any, int]:
@@ -316,3 +330,15 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def _no_closed_loops() -> Iterator[None]:
+    """When one write fails, tensorstore reports each of the others to an event loop that is there no more, and Python
+    prints a traceback for each. The failure itself is raised."""
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda what: None if str(what.exc_value) == "Event loop is closed" else hook(what)
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
