@@ -99,7 +99,7 @@ class TensorBoard:
         with _telling(self._folder):
             folder = Path(self._own or self._folder)
             folder.mkdir(exist_ok=True)
-            self._writer = EventsWriter(str(folder / "events"), f".{os.getpid()}")
+            self._writer = EventsWriter(str(folder / "events"), f".{time.time_ns()}")  # the name alone has seconds
             if step:
                 log = SessionLog(status=SessionLog.START)
                 self._writer.write_event(Event(step=step + 1, wall_time=time.time(), session_log=log))
