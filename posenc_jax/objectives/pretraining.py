@@ -34,7 +34,7 @@ from posenc_jax.training.checkpoint import Checkpoints, Keep
 from posenc_jax.training.loop import Every, fit
 from posenc_jax.training.meter import Meter, device_memory
 from posenc_jax.training.optimizer import make_optimizer, make_schedule
-from posenc_jax.training.state import TrainState, abstract_state, count_parameters, create_state
+from posenc_jax.training.state import TrainState, abstract_state, count_parameters, create_state, updates_done
 from posenc_jax.training.step import make_train_step
 from posenc_jax.training.trackers import JsonLines, TensorBoard, Terminal, WeightsAndBiases, read_metrics
 from posenc_jax.training.workdir import open_workdir
@@ -164,6 +164,7 @@ def _run(
     checkpoints = Checkpoints(workdir, Keep(train.keep_checkpoints, train.keep_every, train.keep_best))
     state, seconds = _restore_or_create(config, info, objective, optimizer, mesh, checkpoints, workdir)
     first = int(state.step)
+    left_out = [first - updates_done(state)]  # steps so far that made no update
     if first >= train.steps and (summaries := _before(workdir, "summary", first)):
         checkpoints.close()
         return Outcome(first, True, summaries[-1])
@@ -184,7 +185,12 @@ def _run(
         def on_log(step: int, values: dict[str, float]) -> None:
             if "seconds" in values:
                 values |= meter.read(step, values.pop("seconds"))
-            track("train", step, {**values, "learning_rate": float(schedule(step - 1)), **device_memory()})
+            rate = float(schedule(max(0, step - sum(left_out) - 1)))  # of the last update
+            track("train", step, {**values, "learning_rate": rate, **device_memory()})
+
+        def on_skip(step: int, rows: list[int], values: dict[str, float]) -> None:
+            left_out.append(1)
+            track("skipped", step, {**values, "rows": rows})
 
         def on_evaluate(state: TrainState) -> None:
             values = evaluate(state.params)
@@ -215,7 +221,7 @@ def _run(
             on_evaluate=on_evaluate,
             on_save=on_save,
             skipped_updates=train.skipped_updates,
-            on_skip=lambda step, rows, values: track("skipped", step, {**values, "rows": rows}),
+            on_skip=on_skip,
             should_stop=lambda step: agree_on_stop(should_stop(), step),
         )
         step, summary = int(state.step), {}
@@ -268,12 +274,11 @@ def _batches(config: Config, info: RowsInfo, mesh: Mesh, first: int) -> Iterator
 
 def _meter(config: Config, info: RowsInfo) -> Meter:
     chip = chip_of(jax.devices()[0].device_kind)
-    return Meter(
-        config.train.steps,
-        config.train.batch_size * info.length,
-        step_flops(config, info.length).total,
-        chip and chip.bf16_flops * jax.device_count(),
-    )
+    share = {}
+    if chip:
+        peak_flops = chip.bf16_flops * jax.device_count()
+        share = dict(flops_per_step=step_flops(config, info.length).total, peak_flops=peak_flops)
+    return Meter(config.train.steps, config.train.batch_size * info.length, **share)
 
 
 def _restore_or_create(

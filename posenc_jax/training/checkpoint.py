@@ -1,22 +1,24 @@
 """Checkpoints: written in the background, whole or not at all, read into the mesh of the moment.
 
 A step's folder holds `params`, `opt_state` and `meta` apart, so that a fine-tuning reads the parameters alone. `meta`
-also holds a sum over the bits of every array, made before it was written: what a disk changed is found. A step that
-cannot be read, or is not what was saved, is set aside, never deleted, and the one before it is used.
+also says of every array what it is and a sum over its bits, made before it was written: what a disk changed is found. A
+step that cannot be read, or is not what was saved, is set aside, never deleted, and the one before it is used. One that
+is whole but of another config is refused, with what differs.
 """
 
 import contextlib
 import dataclasses
 import functools
+import json
 import logging
 import math
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers
@@ -24,11 +26,14 @@ from orbax.checkpoint import checkpoint_managers
 from posenc_jax.errors import UserError
 from posenc_jax.parallel.distributed import all_agree, on_first
 from posenc_jax.storage import is_remote, place
+from posenc_jax.training.fingerprint import bit_sums, described, differences
 from posenc_jax.training.state import TrainState
 
 FOLDER = "checkpoints"
 METRIC = "validation_loss"
-SUMS = "sums"
+TEMPORARY = ".orbax-checkpoint-tmp"
+ARRAYS = "arrays"
+"""In `meta`: name -> [type and shape, sum over the bits]; steps written before there was one are read without it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +63,13 @@ class Checkpoints:
 
     def __init__(self, workdir: Path, keep: Keep = Keep()) -> None:
         self.folder = _folder(workdir)
-        with _quiet():
+        on_first(self._remove_half_written)
+        self._failed = False
+        self._while_open = contextlib.ExitStack()
+        self._while_open.enter_context(_quiet())  # its threads write long after `save` has returned
+        self._while_open.enter_context(_no_closed_loops())
+        with contextlib.ExitStack() as unless_opened:
+            unless_opened.callback(self._while_open.close)
             self._manager = ocp.CheckpointManager(
                 self.folder,
                 options=ocp.CheckpointManagerOptions(
@@ -68,6 +79,7 @@ class Checkpoints:
                 ),
                 item_names=("params", "opt_state", "meta"),
             )
+            unless_opened.pop_all()
 
     def save(self, state: TrainState, meta: dict[str, Any]) -> None:
         """Starts to write the state; waits for the write before it, whose failure is told here."""
@@ -75,7 +87,7 @@ class Checkpoints:
         if step in self._manager.all_steps():
             return
         on_first(lambda: self._check_space(state, step))
-        meta = {**meta, SUMS: _sums(state)}
+        meta = {**meta, ARRAYS: _record(_items(state))}
         with self._telling(f"cannot write checkpoint {step}"):
             self._manager.save(
                 step,
@@ -95,24 +107,31 @@ class Checkpoints:
             self._manager.check_for_errors()
 
     def close(self) -> None:
-        with _quiet():
-            self._manager.close()
+        """Ends after what is being written. Raises `UserError` where that failed, unless it has been told."""
+        with self._while_open:
+            try:
+                self._manager.close()
+            except Exception as error:
+                if not self._failed:
+                    raise self._refusal("cannot write the last checkpoint", error) from error
 
     def restore(self, target: TrainState, warn: Any = print) -> tuple[TrainState, dict[str, Any]] | None:
         """State and meta of the newest step that can be read, None where none was ever written.
 
-        `target` gives shapes, types and shardings. Raises `UserError` when there are steps but none can be read.
+        `target` gives shapes, types and shardings. Raises `UserError` when there are steps but none can be read,
+        and for one whose arrays are not `target`'s, which are named.
         """
         steps = sorted(self._manager.all_steps(), reverse=True)
         unreadable: list[int] = []
         for step in steps:
+            on_first(functools.partial(_check_arrays, self.folder / str(step), _items(target)))
             found, reason = self._read(step, target)
             # What one process cannot read none uses; and sums are over the devices of all.
             if not all_agree(found is not None):
                 unreadable.append(step)
                 continue
             state, meta = found
-            if meta.pop(SUMS, None) not in (None, _sums(state)):
+            if not _is_what_was_saved(meta.pop(ARRAYS, None), _items(state)):
                 unreadable.append(step)
                 reason = "its numbers are not those that were saved"
                 continue
@@ -130,19 +149,25 @@ class Checkpoints:
     def _read(self, step: int, target: TrainState) -> tuple[tuple[TrainState, dict[str, Any]] | None, str]:
         """State and meta of a step, or None and why it cannot be read."""
         try:
-            with _quiet():
-                found = self._manager.restore(
-                    step,
-                    args=ocp.args.Composite(
-                        params=ocp.args.StandardRestore(target.params),
-                        opt_state=ocp.args.StandardRestore(target.opt_state),
-                        meta=ocp.args.JsonRestore(),
-                    ),
-                )
+            found = self._manager.restore(
+                step,
+                args=ocp.args.Composite(
+                    params=ocp.args.StandardRestore(target.params),
+                    opt_state=ocp.args.StandardRestore(target.opt_state),
+                    meta=ocp.args.JsonRestore(),
+                ),
+            )
             at = jax.device_put(found.meta["step"], target.step.sharding).astype(target.step.dtype)
             return (TrainState(step=at, params=found.params, opt_state=found.opt_state), found.meta), ""
         except Exception as error:  # whatever a damaged file makes the reader raise
             return None, _first_line(error) if str(error).strip() else "it is damaged"
+
+    def _remove_half_written(self) -> None:
+        """What a run that was killed while it saved has left; orbax would leave it, too. In a bucket nothing bears such
+        a name."""
+        if not is_remote(self.folder):
+            for leftover in self.folder.glob(f"*{TEMPORARY}*"):
+                shutil.rmtree(leftover)
 
     def _check_space(self, state: TrainState, step: int) -> None:
         """Refuses before a byte is written: a writer that meets a full disk in the background is loud and late."""
@@ -165,25 +190,28 @@ class Checkpoints:
     @contextlib.contextmanager
     def _telling(self, what: str) -> Iterator[None]:
         try:
-            with _quiet():
-                yield
+            yield
         except Exception as error:
-            raise UserError(
-                f"{what} in {self.folder} ({_first_line(error)}); what was saved before is whole: "
-                "mend that and run the same line again"
-            ) from error
+            self._failed = True
+            raise self._refusal(what, error) from error
+
+    def _refusal(self, what: str, error: Exception) -> UserError:
+        return UserError(
+            f"{what} in {self.folder} ({_first_line(error)}); what was saved before is whole: "
+            "mend that and run the same line again"
+        )
 
 
 def restore_params(workdir: Path, target: Any, warn: Any = print) -> tuple[Any, int]:
     """Parameters alone, of the newest step in a workdir that can be read, into `target`'s shapes; and that step.
 
-    `target` may be a part of the tree: {"encoder": ...}. A step that cannot be read is told by `warn`. Raises
-    `UserError` when there is no such step.
+    `target` may be a part of the tree: {"encoder": ...}. A step that cannot be read, or is not what was saved, is told
+    by `warn`. Raises `UserError` when there is no such step, and for one whose arrays are not `target`'s.
     """
     args = ocp.args.PyTreeRestore(
         item=target, restore_args=ocp.checkpoint_utils.construct_restore_args(target), partial_restore=True
     )
-    return _newest(workdir, lambda reader, folder: reader.restore(folder, args=args), warn)
+    return _newest(workdir, lambda reader, folder: reader.restore(folder, args=args), target, warn)
 
 
 def read_params(workdir: Path, warn: Any = print) -> tuple[Any, int]:
@@ -194,7 +222,7 @@ def read_params(workdir: Path, warn: Any = print) -> tuple[Any, int]:
         kinds = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
         return reader.restore(folder, args=ocp.args.PyTreeRestore(restore_args=kinds))
 
-    return _newest(workdir, read, warn)
+    return _newest(workdir, read, None, warn)
 
 
 def save_params(workdir: Path, params: Any) -> None:
@@ -203,55 +231,84 @@ def save_params(workdir: Path, params: Any) -> None:
     Raises `UserError` where they cannot be written.
     """
     folder = _folder(workdir)
+    args = ocp.args.Composite(
+        params=ocp.args.StandardSave(params), meta=ocp.args.JsonSave({"step": 0, ARRAYS: _record({"params": params})})
+    )
     try:
-        with _quiet(), ocp.Checkpointer(ocp.StandardCheckpointHandler()) as writer:
-            writer.save(folder / "0" / "params", args=ocp.args.StandardSave(params))
+        with _quiet(), ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as writer:
+            writer.save(folder / "0", args=args)
     except Exception as error:  # a full disk reaches us as whatever the writer makes of it
         raise UserError(
             f"cannot write checkpoint 0 in {folder} ({_first_line(error)}); mend that and run it again"
         ) from error
 
 
-def _newest(workdir: Path, read: Callable[[ocp.Checkpointer, Path], Any], warn: Any) -> tuple[Any, int]:
+def _newest(workdir: Path, read: Callable[[ocp.Checkpointer, Path], Any], target: Any, warn: Any) -> tuple[Any, int]:
     folder = _folder(workdir)
     steps = sorted((int(path.name) for path in folder.glob("*") if path.name.isdigit()), reverse=True)
     reason = "there is none"
     for step in steps:
+        if target is not None:
+            _check_arrays(folder / str(step), {"params": target}, is_part=True)
         try:
             with _quiet(), ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
                 params = read(reader, folder / str(step) / "params")
-            if not reason.startswith("there"):
-                warn(f"checkpoint {reason}; taking step {step}")
-            return params, step
         except Exception as error:
             reason = f"{step} cannot be read: {_first_line(error)}"
+            continue
+        if not _is_what_was_saved(_recorded(folder / str(step)), {"params": params}):
+            reason = f"{step} cannot be read: its numbers are not those that were saved"
+            continue
+        if not reason.startswith("there"):
+            warn(f"checkpoint {reason}; taking step {step}")
+        return params, step
     raise UserError(f"{folder} has no checkpoint that can be read ({reason}); run `pretrain` with this workdir first")
 
 
-def _sums(state: TrainState) -> list[int]:
-    """A number for each array of a state, the same on every mesh, that one flipped bit changes for certain."""
-    return [int(total) for total in jax.device_get(_bit_sums(state))]
+def _items(state: TrainState) -> dict[str, Any]:
+    return {"params": state.params, "opt_state": state.opt_state}
 
 
-@jax.jit
-def _bit_sums(state: TrainState) -> list[jax.Array]:
-    return [_bit_sum(leaf) for leaf in jax.tree.leaves(state)]
+def _record(items: dict[str, Any]) -> dict[str, tuple[str, int]]:
+    kinds, sums = described(items), bit_sums(items)
+    return {name: (kinds[name], sums[name]) for name in kinds}
 
 
-def _bit_sum(x: jax.Array) -> jax.Array:
-    """Sum of the words of `x`, each times an odd number that its place decides, modulo 2^32: the order of summation
-    does not matter, and an odd factor loses no bit."""
-    if x.dtype == jnp.bool_:
-        x = x.astype(jnp.uint8)
-    word = {1: jnp.uint8, 2: jnp.uint16}.get(x.dtype.itemsize, jnp.uint32)
-    words = jax.lax.bitcast_convert_type(x, word).astype(jnp.uint32)  # 64 bits become two words on a last axis
-    place, stride = jnp.zeros((), jnp.uint32), 2
-    for axis in reversed(range(words.ndim)):
-        shape = tuple(words.shape[axis] if other == axis else 1 for other in range(words.ndim))
-        iota = jax.lax.broadcasted_iota(jnp.uint32, shape, axis)
-        place = place.reshape((1,) * words.ndim if place.ndim == 0 else place.shape) + iota * jnp.uint32(stride % 2**32)
-        stride *= words.shape[axis]
-    return (words * (place + jnp.uint32(1))).sum(dtype=jnp.uint32)
+def _recorded(step: Path) -> dict[str, tuple[str, int]] | None:
+    """What `meta` says of the arrays of a step; None where it says nothing, or cannot be read."""
+    try:
+        return json.loads((step / "meta" / "metadata").read_text())[ARRAYS]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _is_what_was_saved(recorded: dict[str, tuple[str, int]] | None, items: dict[str, Any]) -> bool:
+    """Whether the sums of arrays that were read are those on record; of arrays without a record nothing is known."""
+    if recorded is None:
+        return True
+    return all(total == recorded.get(name, (None, None))[1] for name, total in bit_sums(items).items())
+
+
+def _check_arrays(step: Path, items: dict[str, Any], is_part: bool = False) -> None:
+    """Raises `UserError` with the first differences where a step is whole and holds other arrays than `items`; more
+    than those may be there where they are a part. What is damaged passes: reading it will tell."""
+    wanted = described(items)
+    try:
+        reader = ocp.PyTreeCheckpointHandler()
+        there = described({item: reader.metadata(step / item).tree for item in items})
+        recorded = _recorded(step) or {}
+        on_record = {name: recorded[name][0] for name in recorded if name.partition("/")[0] in items}
+    except Exception:
+        return
+    if recorded and on_record != there:
+        return
+    if is_part:
+        there = {name: kind for name, kind in there.items() if name in wanted}
+    if different := differences(there, wanted):
+        raise UserError(
+            f"checkpoint {step.name} in {step.parent} is of another model than the config: {'; '.join(different)}. Put "
+            "back the config.json and the version of posenc_jax that it was trained with, or name another workdir"
+        )
 
 
 def _folder(workdir: Path) -> Path:
@@ -273,3 +330,15 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def _no_closed_loops() -> Iterator[None]:
+    """When one write fails, tensorstore reports each of the others to an event loop that is there no more, and Python
+    prints a traceback for each. The failure itself is raised."""
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda what: None if str(what.exc_value) == "Event loop is closed" else hook(what)
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook

@@ -14,8 +14,9 @@ class Meter:
     total_steps: int
     tokens_per_step: int
     """Slots of a batch, padding among them."""
-    flops_per_step: float
-    """Of forward and backward pass, counted; what rematerialisation does twice counts once."""
+    flops_per_step: float | None = None
+    """Of forward and backward pass, counted; what rematerialisation does twice counts once. None where it is not
+    wanted, `peak_flops` not being known."""
     peak_flops: float | None = None
     """A second, of all devices together, in bfloat16; None where the chip is not known."""
 

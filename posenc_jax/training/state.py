@@ -29,6 +29,7 @@ def _init(objective: Objective, optimizer: optax.GradientTransformation, key: ja
     return TrainState(step=jnp.zeros((), jnp.int32), params=params, opt_state=optimizer.init(params))
 
 
+@functools.lru_cache(maxsize=4)  # tracing takes a while, and a start asks two or three times
 def abstract_state(objective: Objective, optimizer: optax.GradientTransformation, mesh: Mesh) -> TrainState:
     """Shapes, types and shardings of the state, nothing computed: the target to restore a checkpoint into.
 
@@ -58,6 +59,12 @@ def create_state(
     {"encoder": tree} starts a fine-tuning from a pre-trained encoder."""
     state = _compiled_init(objective, optimizer, mesh)(jax.random.key(seed))
     return state.replace(params={**state.params, **params}) if params else state
+
+
+def updates_done(state: TrainState) -> int:
+    """Updates that the learning-rate schedule has counted: a step whose update was left out is not among them."""
+    schedules = jax.tree.leaves(state.opt_state, is_leaf=lambda node: isinstance(node, optax.ScaleByScheduleState))
+    return next(int(node.count) for node in schedules if isinstance(node, optax.ScaleByScheduleState))
 
 
 def count_parameters(params: Any) -> int:

@@ -9,13 +9,15 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from tensorboardX import SummaryWriter
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.summary import scalar
 
 from posenc_jax.data.rows import write_whole
 from posenc_jax.errors import UserError
@@ -37,23 +39,29 @@ class JsonLines:
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
         plain = {name: _plain(value) for name, value in values.items()}
         line = json.dumps({"step": step, "kind": kind, "time": round(time.time(), 3), **plain}) + "\n"
-        try:
+        with _telling(self._path):
             if self._file:
                 self._file.write(line)
                 self._file.flush()
             else:  # what is in a bucket is written anew
                 self._lines.append(line)
                 write_whole(self._path, "".join(self._lines))
-        except OSError as error:
-            raise UserError(
-                f"cannot write {self._path} ({error.strerror or error}); checkpoints are whole: mend that and run the "
-                "same line again"
-            ) from error
 
     def close(self) -> None:
         with contextlib.suppress(OSError):  # what could not be written was told when it was
             if self._file:
                 self._file.close()
+
+
+@contextlib.contextmanager
+def _telling(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"cannot write {path} ({error.strerror or error}); checkpoints are whole: mend that and run the same line "
+            "again"
+        ) from error
 
 
 def _plain(value: Any) -> Any:
@@ -79,22 +87,35 @@ def read_metrics(workdir: Path) -> list[dict]:
 
 
 class TensorBoard:
-    """Scalars under `tensorboard/`, "train/loss" and so on; events after `step` are marked as superseded."""
+    """Scalars under `tensorboard/`, "train/loss" and so on; events after `step` are marked as superseded.
+
+    Written by the caller: tensorboardX's own SummaryWriter hands events to a thread, which a full disk ends, and then
+    waits for it for ever.
+    """
 
     def __init__(self, workdir: Path, step: int) -> None:
         self._folder = workdir / "tensorboard"
         self._own = tempfile.mkdtemp() if is_remote(workdir) else None
-        self._writer = SummaryWriter(self._own or str(self._folder), purge_step=step + 1 if step else None)
+        with _telling(self._folder):
+            folder = Path(self._own or self._folder)
+            folder.mkdir(exist_ok=True)
+            self._writer = EventsWriter(str(folder / "events"), f".{time.time_ns()}")  # the name alone has seconds
+            if step:
+                log = SessionLog(status=SessionLog.START)
+                self._writer.write_event(Event(step=step + 1, wall_time=time.time(), session_log=log))
 
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
-        for name, value in values.items():
-            if isinstance(value, int | float):
-                self._writer.add_scalar(f"{kind}/{name}", value, step)
-        self._writer.flush()
-        self._copy()
+        with _telling(self._folder):
+            for name, value in values.items():
+                if isinstance(value, int | float):
+                    summary = scalar(f"{kind}/{name}", value)
+                    self._writer.write_event(Event(step=step, wall_time=time.time(), summary=summary))
+            self._writer.flush()
+            self._copy()
 
     def close(self) -> None:
-        self._writer.close()
+        with contextlib.suppress(OSError):  # what could not be written was told when it was
+            self._writer.close()
         if self._own:
             self._copy()
             shutil.rmtree(self._own)

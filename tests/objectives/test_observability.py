@@ -1,10 +1,13 @@
 """What a run says of itself while it trains, and that it compiles once."""
 
 import collections
+import itertools
 import json
 import logging
 
 import jax
+import jax.numpy as jnp
+import optax
 import pytest
 
 from posenc_jax.config_files import load_config
@@ -87,3 +90,47 @@ def test_a_trace_of_steps_that_never_come_is_refused_before_anything_is_written(
     with pytest.raises(UsageError, match=r"--profile asks for step 21, and train\.steps=20"):
         pretrain(settings(rows), tmp_path / "run", profile_steps=range(15, 22))
     assert not (tmp_path / "run").exists()
+
+
+def test_the_rate_logged_is_that_of_the_optimizers_own_count_over_skips_and_a_restart(rows, tmp_path, monkeypatch):
+    """Two updates are left out, one before a restart and one after it: they move the schedule two steps back."""
+    from posenc_jax.objectives import pretraining
+    from posenc_jax.training.checkpoint import Checkpoints
+    from posenc_jax.training.optimizer import make_schedule
+
+    make, saved = pretraining.make_train_step, {}
+
+    def spoiling(*args, **options):
+        train_step = make(*args, **options)
+
+        def step(state, batch):
+            number = int(state.step) + 1
+            if number not in (4, 9):
+                return train_step(state, batch)
+            kept = jax.tree.map(jnp.copy, state.params)
+            state, metrics = train_step(state.replace(params=jax.tree.map(lambda leaf: leaf * jnp.nan, kept)), batch)
+            return state.replace(params=kept), metrics
+
+        return step
+
+    def save(self, state, meta, _save=Checkpoints.save):
+        (count,) = [n.count for n in jax.tree.leaves(state.opt_state, is_leaf=is_schedule) if is_schedule(n)]
+        saved[int(state.step)] = int(count)
+        _save(self, state, meta)
+
+    def is_schedule(node):
+        return isinstance(node, optax.ScaleByScheduleState)
+
+    monkeypatch.setattr(pretraining, "make_train_step", spoiling)
+    monkeypatch.setattr(Checkpoints, "save", save)
+    changes = {"train.log_every": 1, "train.skipped_updates": 3, "train.steps": 12, "train.checkpoint_every": 1}
+    config = settings(rows, **changes)
+    for stop in (6, 99):
+        steps = itertools.count(1)
+        pretrain(config, tmp_path / "run", should_stop=lambda: next(steps) > stop)  # noqa: B023
+    events = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    rates = {event["step"]: event["learning_rate"] for event in events if event["kind"] == "train"}
+    schedule = make_schedule(config.optimizer, 12, config.optimizer.warmup)
+    assert saved[3] == 3 and saved[6] == 5 and saved[12] == 10
+    for step, count in saved.items():
+        assert rates[step] == pytest.approx(float(schedule(count - 1))), step

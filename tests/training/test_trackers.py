@@ -1,12 +1,15 @@
 import json
 import math
+import os
+import struct
 import sys
 import types
 
 import pytest
+from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 from posenc_jax.errors import UserError
-from posenc_jax.training.trackers import METRICS_FILE, JsonLines, Terminal, WeightsAndBiases, read_metrics
+from posenc_jax.training.trackers import METRICS_FILE, JsonLines, TensorBoard, Terminal, WeightsAndBiases, read_metrics
 
 TRAIN = {"loss": 5.0, "mlm_loss": 4.0, "rtd_loss": 0.02, "tokens_per_second": 12345.6, "mfu": 0.4567}
 
@@ -53,6 +56,47 @@ def test_a_skipped_step_leaves_its_rows_and_what_is_no_number_as_a_word(tmp_path
     event = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
     assert (event["step"], event["loss"], event["grad_norm"], event["rows"]) == (7, "nan", "inf", [3, 1])
     assert "step 7/9  loss nan, gradient inf: update left out" in capsys.readouterr().out
+
+
+def board(workdir):
+    """All events, in the order they were written: length, its checksum, message, its checksum."""
+    events = []
+    for file in sorted((workdir / "tensorboard").iterdir(), key=lambda file: file.stat().st_mtime_ns):
+        content = file.read_bytes()
+        while content:
+            (length,) = struct.unpack("Q", content[:8])
+            events.append(Event.FromString(content[12 : 12 + length]))
+            content = content[12 + length + 4 :]
+    return events
+
+
+def test_tensorboard_gets_scalars_by_step_and_what_a_killed_run_left_is_superseded(tmp_path):
+    first = TensorBoard(tmp_path, 0)
+    first.write("train", 5, {"loss": 2.5, "rows": [1, 2], "mfu": 0.5})
+    first.write("train", 10, {"loss": 2.0})  # on the disk already: a kill needs no close
+    second = TensorBoard(tmp_path, 5)
+    second.write("train", 10, {"loss": 1.5})
+    second.close()
+    events = board(tmp_path)
+    scalars = [(event.step, value.tag, value.simple_value) for event in events for value in event.summary.value]
+    assert scalars == [(5, "train/loss", 2.5), (5, "train/mfu", 0.5), (10, "train/loss", 2.0), (10, "train/loss", 1.5)]
+    assert [event.step for event in events if event.session_log.status == SessionLog.START] == [6]
+    assert sum(event.file_version == "brain.Event:2" for event in events) == 2
+
+
+@pytest.mark.parametrize("tracker", [JsonLines, TensorBoard])
+def test_a_disk_without_room_for_metrics_is_one_sentence_and_nothing_waits(tmp_path, tracker):
+    if not os.path.exists("/dev/full"):
+        pytest.skip("this system has no /dev/full")
+    writes, full = tracker(tmp_path, 0), open("/dev/full", "ab" if tracker is TensorBoard else "a")
+    if tracker is JsonLines:
+        writes._file = full
+    else:
+        writes._writer._py_recordio_writer._writer = full
+    for step in range(30):  # more than any queue holds
+        with pytest.raises(UserError, match=r"cannot write .*No space left .*run the same line again"):
+            writes.write("train", step, {"loss": 1.0})
+    writes.close()
 
 
 class FakeWandb(types.ModuleType):

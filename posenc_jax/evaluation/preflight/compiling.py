@@ -27,16 +27,24 @@ from posenc_jax.training.step import make_train_step
 _GIB = 2**30
 _BALLAST_GIB = 256
 """More than any device has."""
+_DRAFT = {"exec_time_optimization_effort": -1.0}
 
 
 def compile_step(
-    config: Config, length: int, topology: Topology, *, restarts: bool = False, memory_only: bool = False
+    config: Config,
+    length: int,
+    topology: Topology,
+    *,
+    restarts: bool = False,
+    memory_only: bool = False,
+    draft: bool = False,
 ) -> dict[str, Any]:
     """Compiles one update of a run and returns plain facts, every size in bytes on one device.
 
     `model.vocab_size` must be set; `restarts`: rows hold several documents, and with them their positions.
     `memory_only` is some ten times faster: it asks for an array that fits nowhere beside the step, so the compiler
-    refuses once it knows how much it would need, and makes no code. Raises `UsageError` as training would.
+    refuses once it knows how much it would need, and makes no code. `draft` makes code in a third of the time, with
+    less thought: it sends the same, and needs some tenths more or less memory. Raises `UsageError` as training would.
     """
     began = time.monotonic()
     mesh = make_mesh(config.mesh, topology_devices(topology))
@@ -70,7 +78,7 @@ def compile_step(
         facts["fits"] = facts["needed"] <= facts["available"]
     else:
         facts["flops"] = step_flops(config, length)._asdict()
-        compiled, refusal = _compile(step.lower(state, batch))
+        compiled, refusal = _compile(step.lower(state, batch), _DRAFT if draft else None)
         facts["fits"] = compiled is not None
         facts |= {"needed": refusal[0], "available": refusal[1]} if refusal else _read(compiled, mesh)
     return {**facts, "seconds": time.monotonic() - began}
@@ -102,10 +110,10 @@ def available_memory(topology: Topology) -> int:
     return refusal[1]
 
 
-def _compile(lowered: Any) -> tuple[Any, tuple[int, int] | None]:
+def _compile(lowered: Any, options: Any = None) -> tuple[Any, tuple[int, int] | None]:
     """The program, or what it needs and what there is. Raises `UserError` where the compiler fails otherwise."""
     try:
-        return lowered.compile(), None
+        return lowered.compile(options), None
     except jax.errors.JaxRuntimeError as error:
         refusal = read_refusal(str(error))
         if refusal is None:

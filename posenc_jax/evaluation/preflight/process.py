@@ -29,6 +29,7 @@ class Question:
     restarts: bool = False
     """Rows hold several documents."""
     memory_only: bool = False
+    draft: bool = False
 
     def line(self) -> str:
         plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

@@ -6,6 +6,7 @@ from posenc_jax.config import Config
 from posenc_jax.errors import UsageError
 from posenc_jax.evaluation.preflight.process import Question
 from posenc_jax.parallel.topologies import Topology
+from posenc_jax.storage import fetched
 
 
 def make_question(
@@ -19,7 +20,7 @@ def make_question(
     if data:
         from posenc_jax.data.rows import read_rows_info
 
-        info = read_rows_info(data)
+        info = read_rows_info(fetched(data))
         if config.data.length not in (None, info.length):
             raise UsageError(
                 f"data.length={config.data.length}, but {info.path} holds rows of {info.length} slots; prepare others"

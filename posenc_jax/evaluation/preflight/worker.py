@@ -5,7 +5,9 @@ It is apart from the command because libtpu reads its environment once, talks, a
 
 import json
 import os
+import queue
 import sys
+import threading
 from typing import Any
 
 from posenc_jax.checks import config_from_dict
@@ -16,8 +18,17 @@ from posenc_jax.parallel.topologies import Topology
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
+    questions: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(questions,), daemon=True).start()
+    while True:
+        print(json.dumps(answer(json.loads(questions.get()))), file=answers, flush=True)
+
+
+def _listen(questions: queue.SimpleQueue[str]) -> None:
+    """Reads while the compiler works, so that the process ends at once with the one that asks, even one killed."""
     for line in sys.stdin:
-        print(json.dumps(answer(json.loads(line))), file=answers, flush=True)
+        questions.put(line)
+    os._exit(0)
 
 
 def answer(question: dict[str, Any]) -> dict[str, Any]:

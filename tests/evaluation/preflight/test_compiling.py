@@ -31,9 +31,9 @@ def ask():
         yield ask
 
 
-def question(spec, topology="v5e:2x4", memory_only=False, **changes):
+def question(spec, topology="v5e:2x4", memory_only=False, draft=False, **changes):
     config = load_config(spec, {"model.vocab_size": 32_768, **changes})
-    return Question(config, 512, parse_topology(topology), memory_only=memory_only)
+    return Question(config, 512, parse_topology(topology), memory_only=memory_only, draft=draft)
 
 
 def snapshot(name, found):
@@ -76,28 +76,59 @@ def test_kernels_are_named_once():
 # ---- the compiler itself ------------------------------------------------------------------------------------------
 
 
-def _cases():
-    """The first variant of each file in every run, the others in the full one."""
-    files = set()
+def variants():
+    """Every shipped one, a config that two files have once."""
+    seen = {}
     for variant in shipped_variants():
-        file = variant.partition(":")[0]
-        yield pytest.param(variant, marks=[pytest.mark.full] if file in files else [])
-        files.add(file)
+        config = load_config(f"{variant},base", {"model.vocab_size": 32_768})
+        seen.setdefault(repr(config), variant)
+    return list(seen.values())
+
+
+FIRST = list({variant.partition(":")[0]: variant for variant in reversed(variants())}.values())
+"""The first of each file."""
+PROGRAMS = ("configs/tupe.py:tupe_r", "configs/electra.py:electra")
+"""Of these the code is made in every run: it takes ten times as long as asking for the memory."""
 
 
 @needs_libtpu
-@pytest.mark.parametrize("variant", list(_cases()))
+@pytest.mark.parametrize("variant", variants())
 def test_a_shipped_config_compiles_for_a_tpu_and_needs_as_much_memory_as_before(ask, variant):
     """Base, cut to two layers, up to where the compiler makes code."""
-    changes = {"model.layers": 2, "train.batch_size": 64}
-    facts = ask(question(f"{variant},base", memory_only=True, **changes))
+    facts = ask(question(f"{variant},base", memory_only=True, **{"model.layers": 2, "train.batch_size": 64}))
     assert facts["fits"] and facts["available"] == pytest.approx(15.75 * GIB)
     assert facts["needed"] == pytest.approx(snapshot(variant, facts["needed"]), rel=BAND)
 
 
 @needs_libtpu
+@pytest.mark.parametrize("variant", FIRST)
+def test_a_base_config_whole_fits_in_two_parts_and_needs_as_much_memory_as_before(ask, variant):
+    facts = ask(question(f"{variant},base", memory_only=True, **{"train.accumulate": 2}))
+    found = {"fits": facts["fits"], "needed": facts["needed"]}
+    kept = snapshot(f"{variant}, whole, accumulate=2", found)
+    assert found["fits"] == kept["fits"]
+    assert found["needed"] == pytest.approx(kept["needed"], rel=BAND)
+
+
+@needs_libtpu
+@pytest.mark.parametrize("variant", [pytest.param(v, marks=[] if v in PROGRAMS else [pytest.mark.full]) for v in FIRST])
+def test_the_program_of_a_shipped_config_sends_and_holds_as_much_as_before(ask, variant):
+    facts = ask(question(f"{variant},base", draft=True, **{"model.layers": 2, "train.batch_size": 16}))
+    assert_as_before(f"{variant}, program", facts)
+
+
+def assert_as_before(name, facts):
+    found = {"memory": facts["memory"], "collectives": facts["collectives"]}
+    kept = snapshot(name, found)
+    for size in ("arguments", "temporaries"):
+        assert found["memory"][size] == pytest.approx(kept["memory"][size], rel=BAND), size
+    traffic, before = ({(row["kind"], *row["axes"]): row["bytes"] for row in it["collectives"]} for it in (found, kept))
+    assert traffic == pytest.approx(before, rel=BAND)
+
+
+@needs_libtpu
 def test_gradients_meet_once_and_nothing_else_is_sent_along_data(ask):
-    facts = ask(question("configs/tupe.py:tupe_r,tiny"))
+    facts = ask(question("configs/tupe.py:tupe_r,tiny", draft=True))
     assert {(row["kind"], *row["axes"], row["group"]) for row in facts["collectives"]} == {("all-reduce", "data", 8)}
     assert sum(row["bytes"] for row in facts["collectives"]) == pytest.approx(4 * facts["parameters"], rel=0.01)
     assert facts["memory"]["arguments"] >= facts["state_bytes"] >= 3 * facts["parameter_bytes"]
@@ -106,16 +137,11 @@ def test_gradients_meet_once_and_nothing_else_is_sent_along_data(ask):
 
 
 @needs_libtpu
-@pytest.mark.full
-@pytest.mark.parametrize("mesh", [{}, {"mesh.fsdp": 4, "mesh.tensor": 2}], ids=["data", "fsdp and tensor"])
-def test_a_program_sends_and_holds_as_much_as_before(ask, mesh):
-    facts = ask(question("configs/tupe.py:tupe_r,base", **{"model.layers": 2, "train.batch_size": 16, **mesh}))
-    found = {"memory": facts["memory"], "collectives": facts["collectives"]}
-    kept = snapshot(f"program, {json.dumps(mesh)}", found)
-    for name in ("arguments", "temporaries"):
-        assert found["memory"][name] == pytest.approx(kept["memory"][name], rel=BAND), name
-    traffic, before = ({(row["kind"], *row["axes"]): row["bytes"] for row in it["collectives"]} for it in (found, kept))
-    assert traffic == pytest.approx(before, rel=BAND)
+@pytest.mark.parametrize("variant", [PROGRAMS[0], pytest.param(PROGRAMS[1], marks=pytest.mark.full)])
+def test_the_program_of_a_mesh_of_three_axes_sends_and_holds_as_much_as_before(ask, variant):
+    mesh = {"mesh.data": 2, "mesh.fsdp": 2, "mesh.tensor": 2}
+    facts = ask(question(f"{variant},base", draft=True, **{"model.layers": 2, "train.batch_size": 16, **mesh}))
+    assert_as_before(f"{variant}, program of a mesh", facts)
 
 
 @needs_libtpu
@@ -146,12 +172,3 @@ def test_other_generations_are_known_to_the_compiler(ask, topology, devices):
     """By the refusal of a batch that does not divide: nothing is compiled."""
     with pytest.raises(UsageError, match=f"divisible by {devices} devices"):
         ask(question("configs/tupe.py:tupe_r,tiny", topology, **{"train.batch_size": 1}))
-
-
-@needs_libtpu
-@pytest.mark.full
-@pytest.mark.parametrize("spec", ["tupe.py:tupe_r", "bert.py:bert_a", "convbert.py:convbert", "electra.py:electra"])
-def test_a_base_config_compiles_whole(ask, spec):
-    facts = ask(question(f"configs/{spec},base", **{"train.accumulate": 2}))
-    assert facts["fits"]
-    assert facts["needed"] == pytest.approx(snapshot(f"{spec},base", facts["needed"]), rel=BAND)

@@ -1,6 +1,7 @@
 """The compiling process: stubs that answer, refuse and die."""
 
 import os
+import subprocess
 import sys
 
 import pytest
@@ -66,3 +67,19 @@ def test_the_process_ends_with_the_questions(tmp_path):
         pid = ask(make())["pid"]
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_the_compiling_process_ends_with_the_one_that_asks_even_while_it_compiles():
+    slow = "\n".join([
+        "import sys, time",
+        "from posenc_jax.evaluation.preflight import worker",
+        "worker.answer = lambda question: (print('at work', file=sys.stderr, flush=True), time.sleep(600))",
+        "worker.main()",
+    ])  # fmt: skip
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([sys.executable, "-c", slow], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    process.stdin.write("{}\n")
+    process.stdin.flush()
+    assert process.stderr.readline() == "at work\n"
+    process.stdin.close()  # as when the asking process is killed
+    assert process.wait(timeout=60) == 0
