@@ -14,7 +14,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from posenc_jax.errors import UsageError
-from posenc_jax.kernels.attention_blocks import Form, backward, forward
+from posenc_jax.kernels.attention_blocks import QUERIES, Form, backward, forward
 from posenc_jax.kernels.dropout import LANES, kept_of_256
 
 _MIB = 2**20
@@ -52,6 +52,12 @@ def biased_attention(
     if form.kept < 256 and seed_2 is None:
         raise UsageError(f"dropout={dropout} needs seed_2, two random words")
     bias = bias_HxLxL
+    shape = {"none": None, "matrix": (heads, length, length), "table": (heads, 2 * length - 1)}[form.bias]
+    given = table_HxD if form.bias == "table" else bias
+    if given is not None and given.shape != shape:
+        raise UsageError(
+            f"a {form.bias} of {heads} heads for length {length} is {list(shape)}, not {list(given.shape)}"
+        )
     if form.bias == "table":
         fill = form.table_width - table_HxD.shape[1]
         bias = jnp.pad(table_HxD.astype(jnp.float32), ((0, 0), (0, fill)))[:, None]
@@ -93,8 +99,12 @@ def toeplitz(table_HxD: jax.Array, length: int) -> jax.Array:
 
 
 def vmem_bytes(form: Form, dtype: Any) -> int:
-    """What the backward pass, the larger one, needs of a core's fast memory."""
-    import os; return int(float(os.environ.get("VM","60")) * _MIB)
+    """What the backward pass, the larger one, may use of a core's fast memory: what the grid moves, twice, so that it
+    moves while the last block is worked on, and six matrices of logits (measured: four to five)."""
+    lanes = -(-form.length // LANES) * LANES
+    words = 7 * form.length * max(form.block_width, LANES) * jnp.dtype(dtype).itemsize
+    matrices = {"none": 0, "matrix": 4, "table": 2}[form.bias] * form.block_heads
+    return 2 * words + 4 * lanes * (matrices * form.length + 6 * min(form.length, QUERIES))
 
 
 def _kind(bias_HxLxL: jax.Array | None, table_HxD: jax.Array | None) -> str:
