@@ -1,0 +1,167 @@
+"""Attention with a position bias that all rows of a batch share, and the gradient of that bias.
+
+Neither pass writes a [B, H, L, L]: a row of the batch is worked on whole in VMEM, a block of heads at a time, and the
+backward pass makes the weights anew. Rows are the inner axis of the grid, so a bias is fetched once a block of heads,
+and its gradient grows where it lies.
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from posenc_jax.errors import UsageError
+from posenc_jax.kernels.attention_blocks import QUERIES, Form, backward, forward
+from posenc_jax.kernels.dropout import LANES, kept_of_256
+
+_MIB = 2**20
+_VMEM = {"v4": 16 * _MIB, "v5e": 128 * _MIB, "v5p": 64 * _MIB, "v6e": 128 * _MIB, "tpu7x": 64 * _MIB}
+"""Of one core."""
+
+
+def biased_attention(
+    query_BxLxHxd: jax.Array,
+    key_BxLxHxd: jax.Array,
+    value_BxLxHxd: jax.Array,
+    segments_BxL: jax.Array,
+    bias_HxLxL: jax.Array | None = None,
+    *,
+    table_HxD: jax.Array | None = None,
+    dropout: float = 0.0,
+    seed_2: jax.Array | None = None,
+    rows_B: jax.Array | None = None,
+    first_head: jax.Array | int = 0,
+    interpret: bool = False,
+) -> jax.Array:
+    """softmax(q . k + bias) v -> [B, L, H, d] in the values' type; queries come scaled. float32 or bfloat16.
+
+    Segments: 0 is padding; words meet words of their own segment, padding meets every word, and the weights of a row
+    without any are even, as in `model.attention`. Softmax, and the gradient of the bias, are in float32.
+    `bias_HxLxL`, or `table_HxD` with D = 2 L - 1 entries a head, that of a key and a query at [key - query + L - 1].
+    `dropout` of the weights, to the nearest 1/256, is a function of `seed_2` (uint32 [2]), the row's number `rows_B`
+    (0, 1, ... by default) and the head's, counted from `first_head`: where rows and heads lie changes nothing.
+    Raises `UsageError` with the sentence of `refuses`.
+    """
+    batch, length, heads, width = query_BxLxHxd.shape
+    form = Form(heads, width, length, _kind(bias_HxLxL, table_HxD), kept_of_256(dropout), interpret)
+    if sentence := refuses(heads, width, length, query_BxLxHxd.dtype, form.bias):
+        raise UsageError(sentence)
+    if form.kept < 256 and seed_2 is None:
+        raise UsageError(f"dropout={dropout} needs seed_2, two random words")
+    bias = bias_HxLxL
+    shape = {"none": None, "matrix": (heads, length, length), "table": (heads, 2 * length - 1)}[form.bias]
+    given = table_HxD if form.bias == "table" else bias
+    if given is not None and given.shape != shape:
+        raise UsageError(
+            f"a {form.bias} of {heads} heads for length {length} is {list(shape)}, not {list(given.shape)}"
+        )
+    if form.bias == "table":
+        fill = form.table_width - table_HxD.shape[1]
+        bias = jnp.pad(table_HxD.astype(jnp.float32), ((0, 0), (0, fill)))[:, None]
+    seed_2 = jnp.zeros(2, jnp.uint32) if seed_2 is None else seed_2
+    first_head_1 = jnp.asarray(first_head, jnp.int32).reshape(1)
+    numbers_3 = jnp.concatenate([jax.lax.bitcast_convert_type(seed_2, jnp.int32), first_head_1])
+    rows_B = jnp.arange(batch, dtype=jnp.int32) if rows_B is None else rows_B.astype(jnp.int32)
+    has_words_B = jnp.any(segments_BxL > 0, axis=1).astype(jnp.int32)
+    # Beside each other: a [.., H, d] of the tiles' sizes is up to 2.7 times as large in memory.
+    flat = (x.reshape(batch, length, heads * width) for x in (query_BxLxHxd, key_BxLxHxd, value_BxLxHxd))
+    mixed_BxLxD = _attend(form, *flat, bias, segments_BxL[:, None], (numbers_3, rows_B, has_words_B))
+    return mixed_BxLxD.reshape(batch, length, heads, width)
+
+
+def refuses(
+    heads: int, head_width: int, length: int, dtype: Any = jnp.bfloat16, bias: str = "matrix", chip: str | None = None
+) -> str | None:
+    """Why the kernel does not take this, in a sentence; None where it does. `bias`: "none", "matrix" or "table";
+    `chip`: "v4", "v5e", "v5p", "v6e", "tpu7x", or None for any."""
+    if jnp.dtype(dtype) not in (jnp.float32, jnp.bfloat16):
+        return f"the attention kernel computes in float32 or bfloat16, not {jnp.dtype(dtype)}"
+    if head_width % LANES and LANES % head_width:
+        return f"the attention kernel takes heads whose width divides 128 or is a multiple of it, not {head_width} wide"
+    form = Form(heads, head_width, length, bias)
+    needed, there = vmem_bytes(form, dtype), _VMEM.get(chip, max(_VMEM.values()))
+    if needed > there:
+        return (
+            f"the attention kernel would need {needed // _MIB} MiB of VMEM for length {length} and {form.block_heads} "
+            f"heads at a time, and a {chip or 'TPU'} has {there // _MIB}"
+        )
+    return None
+
+
+def toeplitz(table_HxD: jax.Array, length: int) -> jax.Array:
+    """[H, 2 L - 1] -> [H, L, L], the entry of a key and a query from [key - query + L - 1]: what the kernel does with a
+    table, for chips on which it cannot."""
+    position_L = jnp.arange(length)
+    return table_HxD[:, position_L[None, :] - position_L[:, None] + length - 1]
+
+
+def vmem_bytes(form: Form, dtype: Any) -> int:
+    """What the backward pass, the larger one, may use of a core's fast memory: what the grid moves, twice, so that it
+    moves while the last block is worked on, and six matrices of logits (measured: four to five)."""
+    lanes = -(-form.length // LANES) * LANES
+    words = 7 * form.length * max(form.block_width, LANES) * jnp.dtype(dtype).itemsize
+    matrices = {"none": 0, "matrix": 4, "table": 2}[form.bias] * form.block_heads
+    return 2 * words + 4 * lanes * (matrices * form.length + 6 * min(form.length, QUERIES))
+
+
+def _kind(bias_HxLxL: jax.Array | None, table_HxD: jax.Array | None) -> str:
+    if bias_HxLxL is not None and table_HxD is not None:
+        raise UsageError("the attention kernel takes a bias or a table, not both; add `toeplitz(table)` to the bias")
+    return "matrix" if bias_HxLxL is not None else "table" if table_HxD is not None else "none"
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attend(form: Form, q_BxLxD, k_BxLxD, v_BxLxD, bias, segments_Bx1xL, numbers) -> jax.Array:
+    words = [q_BxLxD, k_BxLxD, v_BxLxD]
+    return _call(form, forward, words, segments_Bx1xL, bias, numbers)[0]
+
+
+def _attend_forward(form: Form, *arguments: Any) -> tuple:
+    return _attend(form, *arguments), arguments
+
+
+def _attend_backward(form: Form, saved: tuple, g_BxLxD: jax.Array) -> tuple:
+    *words, bias, segments_Bx1xL, numbers = saved
+    *gradients, _ = (*_call(form, backward, [*words, g_BxLxD], segments_Bx1xL, bias, numbers), None)
+    g_bias = None if bias is None else gradients[3].astype(bias.dtype)
+    return (*gradients[:3], g_bias, None, None)
+
+
+_attend.defvjp(_attend_forward, _attend_backward)
+
+
+def _call(form: Form, body: Any, words: list[jax.Array], segments_Bx1xL, bias, numbers) -> list[jax.Array]:
+    batch, length, width = words[0].shape
+    is_backward = body is backward
+    of_words = pl.BlockSpec((1, length, form.block_width), lambda block, row, *_: (row, 0, block))
+    of_segments = pl.BlockSpec((1, 1, length), lambda block, row, *_: (row, 0, 0))
+    of_bias = None
+    if bias is not None:
+        of_bias = pl.BlockSpec((form.block_heads, *bias.shape[1:]), lambda block, row, *_: (block, 0, 0))
+    results, of_results = [jax.ShapeDtypeStruct(words[0].shape, words[0].dtype)], [of_words]
+    if is_backward:
+        results, of_results = results * 3, of_results * 3
+        if bias is not None:
+            results, of_results = [*results, jax.ShapeDtypeStruct(bias.shape, jnp.float32)], [*of_results, of_bias]
+    matrix = pltpu.VMEM((form.block_heads, length, length), jnp.float32)
+    grid = pltpu.PrefetchScalarGridSpec(
+        num_scalar_prefetch=len(numbers),
+        grid=(pl.cdiv(form.heads, form.block_heads), batch),
+        in_specs=[of_words] * len(words) + [of_segments] + [of_bias] * (bias is not None),
+        out_specs=of_results,
+        scratch_shapes=[matrix] * ((1 + is_backward) * (form.bias == "table")),
+    )
+    call = pl.pallas_call(
+        functools.partial(body, form),
+        out_shape=results,
+        grid_spec=grid,
+        compiler_params=pltpu.CompilerParams(
+            dimension_semantics=("parallel", "arbitrary"), vmem_limit_bytes=vmem_bytes(form, words[0].dtype)
+        ),
+        interpret=form.interpret,
+        name=f"biased_attention_{body.__name__}",
+    )
+    return call(*numbers, *words, segments_Bx1xL, *([bias] if bias is not None else []))
