@@ -1,0 +1,1 @@
+"""Pallas kernels for TPUs; each computes what a plain path of `model/` computes."""
