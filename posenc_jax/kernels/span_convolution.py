@@ -19,96 +19,60 @@ class Plan(NamedTuple):
     slots: int
     halo: int
     rows: int
-    slots_padded: int
     heads_padded: int
+    head_rows: int
     precision: jax.lax.Precision | None
 
     @property
-    def lanes(self) -> int:
-        return self.slots_padded * self.heads_padded
+    def first(self) -> int:
+        return self.halo - self.slots // 2
 
     @property
-    def by_heads(self) -> tuple[int, int]:
-        """(lanes that a head's slots take, lanes of all)"""
-        slots = 1 << (self.slots - 1).bit_length()
-        return slots, -(-self.heads * slots // LANES) * LANES
+    def logit_rows(self) -> int:
+        return self.slots * self.heads_padded
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.heads * self.head_rows // LANES)
 
     @property
     def starts(self) -> range:
         return range(0, self.length, self.rows)
 
     @property
-    def window_rows(self) -> int:
+    def padded_length(self) -> int:
         return self.starts[-1] + LANES
+
+    def place(self, head) -> tuple[int, int]:
+        return divmod(head * self.head_rows, LANES)
 
 
 def make_plan(length, width, heads, slots, dtype) -> Plan:
-    halo = -(-(slots // 2) // 8) * 8
-    choices = []
-    padded = 1 << (slots - 1).bit_length()
-    while padded <= 128:
-        h = heads
-        while h * padded % LANES:
-            h += 1
-        choices.append((h * padded, padded, h))
-        padded *= 2
-    _, slots_padded, heads_padded = min(choices)
+    halo = max(8, -(-(slots // 2) // 8) * 8)
     precision = jax.lax.Precision.HIGHEST if dtype == jnp.float32 else None
-    return Plan(length, width, heads, slots, halo, LANES - 2 * halo, slots_padded, heads_padded, precision)
+    head_rows = max(16, 1 << (halo + slots // 2).bit_length())
+    return Plan(length, width, heads, slots, halo, LANES - 2 * halo, -(-heads // 8) * 8, head_rows, precision)
 
 
 def _dot(plan, a, b, axes):
     return jax.lax.dot_general(a, b, (axes, ((), ())), precision=plan.precision, preferred_element_type=jnp.float32)
 
 
-def _softmax(plan, logits):
-    def over_slots(combine, x):
-        shift = plan.heads_padded
-        while shift < plan.lanes:
-            x = combine(x, pltpu.roll(x, shift, 1))
-            shift *= 2
-        return x
-
-    powers = jnp.exp(logits - over_slots(jnp.maximum, logits))
-    return powers / over_slots(jnp.add, powers), functools.partial(over_slots, jnp.add)
-
-
-def _band_mask(plan, rows):
-    row = jax.lax.broadcasted_iota(jnp.int32, (rows, LANES), 0)
-    column = jax.lax.broadcasted_iota(jnp.int32, (rows, LANES), 1)
-    offset = column - row - (plan.halo - plan.slots // 2)
-    return (offset >= 0) & (offset < plan.slots)
-
-
 def _skewed(x, sign):
-    """Row r rolled by sign * r lanes."""
-    rows = x.shape[0]
-    parts = [pltpu.roll(x[r : r + 8], sign * r % LANES, 1) if r else x[:8] for r in range(0, rows, 8)]
-    x = jnp.concatenate(parts, 0)
-    row = jax.lax.broadcasted_iota(jnp.int32, x.shape, 0)
-    for bit in (1, 2, 4):
-        x = jnp.where(row & bit != 0, pltpu.roll(x, sign * bit % LANES, 1), x)
+    """Column t rolled by sign * t rows."""
+    columns = x.shape[1]
+    column = jax.lax.broadcasted_iota(jnp.int32, (1, columns), 1)
+    bit = 1
+    while bit < columns:
+        x = jnp.where(column & bit != 0, pltpu.roll(x, sign * bit % LANES, 0), x)
+        bit *= 2
     return x
 
 
-def _lane(plan, head):
-    lanes, _ = plan.by_heads
-    return head * lanes % LANES
-
-
-def _rolled(x, shift):
-    shift %= LANES
-    return pltpu.roll(x, shift, 1) if shift else x
-
-
-def _bands(plan, by_heads, allowed, dtype):
-    lanes, whole = plan.by_heads
-    blocks = [_skewed(by_heads[:, at : at + LANES], 1) for at in range(0, whole, LANES)]
-    first = plan.halo - plan.slots // 2
-    return [
-        jnp.where(allowed, _rolled(blocks[h * lanes // LANES], first - _lane(plan, h)), 0).astype(dtype)
-        for h in range(plan.heads)
-    ]
+def _and(x, mask):
+    if x.dtype == jnp.float32:
+        return pltpu.bitcast(pltpu.bitcast(x, jnp.uint32) & mask, jnp.float32)
+    return pltpu.bitcast(pltpu.bitcast(x, jnp.uint32) & pltpu.bitcast(mask, jnp.uint32), x.dtype)
 
 
 def _blocks(plan):
@@ -128,48 +92,80 @@ def _of_head(plan, head, start, end):
 def _fill(plan, value_ref, padded_ref):
     padded_ref[: plan.halo] = jnp.zeros((plan.halo, plan.width), padded_ref.dtype)
     padded_ref[plan.halo : plan.halo + plan.length] = value_ref[0].astype(padded_ref.dtype)
-    rest = plan.window_rows - plan.halo - plan.length
+    rest = plan.padded_length - plan.halo - plan.length
     padded_ref[plan.halo + plan.length :] = jnp.zeros((rest, plan.width), padded_ref.dtype)
 
 
-def _allowed(plan, windows_ref, index, rows):
-    mask = _band_mask(plan, rows)
+def _seen(plan, padded_ref, t0, start, end, head):
+    """Rolled down by the head's offset, [128, end-start]."""
+    _, at = plan.place(head)
+    if not at:
+        return padded_ref[t0 : t0 + LANES, start:end]
+    return jnp.concatenate(
+        [padded_ref[t0 + LANES - at : t0 + LANES, start:end], padded_ref[t0 : t0 + LANES - at, start:end]], 0
+    )
+
+
+def _reaches(plan, windows_ref, index, rows):
     if windows_ref is None:
-        return mask
+        return None
     seen = windows_ref[0, index : index + 1]
-    row = jax.lax.broadcasted_iota(jnp.int32, (rows, LANES), 0)
-    column = jax.lax.broadcasted_iota(jnp.int32, (rows, LANES), 1)
-    own = jnp.sum(jnp.where(column == row + plan.halo, seen, 0), axis=1, keepdims=True)
-    return mask & (seen == own) & (own > 0)
+    seen = [pltpu.roll(seen, -(plan.first + slot) % LANES, 1)[:, :rows] for slot in range(plan.slots)]
+    own = seen[plan.slots // 2]
+    mask = [((s == own) & (own > 0)).astype(jnp.float32) for s in seen]
+    return jnp.concatenate([jnp.broadcast_to(m, (plan.heads_padded, rows)) for m in mask], 0)
 
 
-def _weights(plan, q, k, weight_ref, bias_ref, spread_ref):
+def _softmax(plan, logits):
+    parts = [logits[at : at + plan.heads_padded] for at in range(0, plan.logit_rows, plan.heads_padded)]
+    most = functools.reduce(jnp.maximum, parts)
+    powers = [jnp.exp(part - most) for part in parts]
+    inverse = 1 / sum(powers)
+    return jnp.concatenate([power * inverse for power in powers], 0)
+
+
+def _softmax_backward(plan, window, dwindow):
+    weighted = window * dwindow
+    total = sum(weighted[at : at + plan.heads_padded] for at in range(0, plan.logit_rows, plan.heads_padded))
+    return weighted - window * jnp.concatenate([total] * plan.slots, 0)
+
+
+def _weights(plan, q, k, weight_ref, bias_ref):
     p = q * k
-    logits = _dot(plan, p, weight_ref[...], ((1,), (1,))) + bias_ref[...]
-    window, over_slots = _softmax(plan, logits)
-    by_heads = _dot(plan, window.astype(q.dtype), spread_ref[...], ((1,), (0,)))
-    return p, window, over_slots, by_heads
+    logits = _dot(plan, weight_ref[...], p, ((1,), (1,))) + bias_ref[:, : q.shape[0]]
+    return p, _softmax(plan, logits)
 
 
-def _forward_kernel(plan, has_segments, q_ref, k_ref, weight_ref, bias_ref, v_ref, spread_ref, *rest):
+def _skew_blocks(plan, window, spread_ref, reaches, dtype):
+    """[128, rows] f32 a block"""
+    window = window if reaches is None else window * reaches
+    window = window.astype(dtype)
+    return [
+        _skewed(_dot(plan, spread_ref[at : at + LANES], window, ((1,), (0,))), 1)
+        for at in range(0, plan.blocks * LANES, LANES)
+    ]
+
+
+def _forward_kernel(plan, has_segments, q_ref, k_ref, weight_ref, bias_ref, v_ref, spread_ref, masks_ref, *rest):
     windows_ref, (o_ref, padded_ref) = (rest[0], rest[1:]) if has_segments else (None, rest)
     dtype = q_ref.dtype
     _fill(plan, v_ref, padded_ref)
     for index, t0 in enumerate(plan.starts):
         t1 = min(t0 + plan.rows, plan.length)
-        _, _, _, by_heads = _weights(plan, q_ref[0, t0:t1], k_ref[0, t0:t1], weight_ref, bias_ref, spread_ref)
-        allowed = _allowed(plan, windows_ref, index, t1 - t0)
-        bands = _bands(plan, by_heads, allowed, dtype)
+        rows = t1 - t0
+        reaches = _reaches(plan, windows_ref, index, rows)
+        _, window = _weights(plan, q_ref[0, t0:t1], k_ref[0, t0:t1], weight_ref, bias_ref)
+        skewed = [x.T.astype(dtype) for x in _skew_blocks(plan, window, spread_ref, reaches, dtype)]
+        bands = [_and(skewed[plan.place(h)[0]], masks_ref[h * LANES : h * LANES + rows]) for h in range(plan.heads)]
         for start, end, heads in _blocks(plan):
-            seen = padded_ref[t0 : t0 + LANES, start:end].astype(dtype)
             out = None
             for h in heads:
-                of_h = _dot(plan, bands[h], seen, ((1,), (0,)))
+                of_h = _dot(plan, bands[h], _seen(plan, padded_ref, t0, start, end, h), ((1,), (0,)))
                 out = of_h if out is None else jnp.where(_of_head(plan, h, start, end), of_h, out)
             o_ref[0, t0:t1, start:end] = out.astype(o_ref.dtype)
 
 
-def _backward_kernel(plan, has_segments, q_ref, k_ref, weight_ref, bias_ref, v_ref, g_ref, spread_ref, *rest):
+def _backward_kernel(plan, has_segments, q_ref, k_ref, weight_ref, bias_ref, v_ref, g_ref, spread_ref, masks_ref, *rest):
     windows_ref, rest = (rest[0], rest[1:]) if has_segments else (None, rest)
     dq_ref, dk_ref, dv_ref, dw_ref, db_ref, padded_ref, dpadded_ref = rest
     dtype = q_ref.dtype
@@ -183,63 +179,85 @@ def _backward_kernel(plan, has_segments, q_ref, k_ref, weight_ref, bias_ref, v_r
 
     for index, t0 in enumerate(plan.starts):
         t1 = min(t0 + plan.rows, plan.length)
+        rows = t1 - t0
         q, k = q_ref[0, t0:t1], k_ref[0, t0:t1]
-        p, window, over_slots, by_heads = _weights(plan, q, k, weight_ref, bias_ref, spread_ref)
-        allowed = _allowed(plan, windows_ref, index, t1 - t0)
-        bands = _bands(plan, by_heads, allowed, dtype)
+        reaches = _reaches(plan, windows_ref, index, rows)
+        p, window = _weights(plan, q, k, weight_ref, bias_ref)
+        skewed = [x.astype(dtype) for x in _skew_blocks(plan, window, spread_ref, reaches, dtype)]
+        masks = [masks_ref[h * LANES : (h + 1) * LANES, :rows] for h in range(plan.heads)]
+        bands = [_and(skewed[plan.place(h)[0]], masks[h]) for h in range(plan.heads)]
         scores = [None] * plan.heads
         for start, end, heads in _blocks(plan):
-            seen = padded_ref[t0 : t0 + LANES, start:end].astype(dtype)
             g = g_ref[0, t0:t1, start:end]
             dv = None
             for h in heads:
                 mine = _of_head(plan, h, start, end)
-                score = _dot(plan, jnp.where(mine, g, jnp.zeros_like(g)), seen, ((1,), (1,)))
+                seen = _seen(plan, padded_ref, t0, start, end, h)
+                score = _dot(plan, jnp.where(mine, seen, jnp.zeros_like(seen)), g, ((1,), (1,)))
                 scores[h] = score if scores[h] is None else scores[h] + score
-                of_h = _dot(plan, bands[h], g, ((0,), (0,)))
+                of_h = _dot(plan, bands[h], g, ((1,), (0,)))
+                _, at = plan.place(h)
+                of_h = pltpu.roll(of_h, LANES - at, 0) if at else of_h
                 dv = of_h if dv is None else jnp.where(mine, of_h, dv)
             dpadded_ref[t0 : t0 + LANES, start:end] += dv
-        lanes, whole = plan.by_heads
-        blocks = [0.0] * (whole // LANES)
-        for h in range(plan.heads):
-            shift = _lane(plan, h) - plan.halo + plan.slots // 2
-            blocks[h * lanes // LANES] += _rolled(jnp.where(allowed, scores[h], 0), shift)
-        blocks = [_skewed(block, -1) for block in blocks]
-        dwindow_hm = blocks[0] if len(blocks) == 1 else jnp.concatenate(blocks, 1)
-        high = dwindow_hm.astype(dtype)
-        dwindow = _dot(plan, high, spread_ref[...], ((1,), (1,)))
-        if dtype != jnp.float32:
-            low = (dwindow_hm - high.astype(jnp.float32)).astype(dtype)
-            dwindow += _dot(plan, low, spread_ref[...], ((1,), (1,)))
-        weighted = window * dwindow
-        dlogits = weighted - window * over_slots(weighted)
-        db_ref[...] += jnp.sum(dlogits, axis=0, keepdims=True)
+        dwindow = None
+        for block in range(plan.blocks):
+            skewed = jnp.zeros((LANES, rows), jnp.float32)
+            for h in range(plan.heads):
+                if plan.place(h)[0] == block:
+                    skewed = jnp.where(_owner(plan, rows) == plan.place(h)[1] // plan.head_rows, scores[h], skewed)
+            straight = _skewed(skewed, -1)
+            spread = spread_ref[block * LANES : (block + 1) * LANES]
+            high = straight.astype(dtype)
+            part = _dot(plan, spread, high, ((0,), (0,)))
+            if dtype != jnp.float32:
+                part += _dot(plan, spread, (straight - high.astype(jnp.float32)).astype(dtype), ((0,), (0,)))
+            dwindow = part if dwindow is None else dwindow + part
+        dwindow = dwindow if reaches is None else dwindow * reaches
+        dlogits = _softmax_backward(plan, window, dwindow)
+        db_ref[:, :rows] += dlogits
         dlogits = dlogits.astype(dtype)
-        dw_ref[...] += _dot(plan, dlogits, p, ((0,), (0,)))
-        dp = _dot(plan, dlogits, weight_ref[...], ((1,), (0,)))
+        dw_ref[...] += _dot(plan, dlogits, p, ((1,), (0,)))
+        dp = _dot(plan, dlogits, weight_ref[...], ((0,), (0,)))
         dq_ref[0, t0:t1] = (dp * k.astype(jnp.float32)).astype(dq_ref.dtype)
         dk_ref[0, t0:t1] = (dp * q.astype(jnp.float32)).astype(dk_ref.dtype)
     dv_ref[0] = dpadded_ref[plan.halo : plan.halo + plan.length].astype(dv_ref.dtype)
 
 
+def _owner(plan, rows):
+    row = jax.lax.broadcasted_iota(jnp.int32, (LANES, rows), 0)
+    column = jax.lax.broadcasted_iota(jnp.int32, (LANES, rows), 1)
+    return ((row - column) & (LANES - 1)) // plan.head_rows
+
+
 def _packed(plan, weight, bias, dtype):
     a, h, k = weight.shape
-    pads = (0, plan.slots_padded - k), (0, plan.heads_padded - h)
-    w = jnp.pad(weight.astype(dtype).transpose(2, 1, 0), (*pads, (0, 0))).reshape(plan.lanes, a)
-    b = jnp.pad(bias.astype(jnp.float32).T, ((0, 0), pads[1]))
-    b = jnp.pad(b, (pads[0], (0, 0)), constant_values=_EMPTY).reshape(1, plan.lanes)
-    return w, b
+    w = jnp.pad(weight.astype(dtype).transpose(2, 1, 0), ((0, 0), (0, plan.heads_padded - h), (0, 0)))
+    b = jnp.pad(bias.astype(jnp.float32).T, ((0, 0), (0, plan.heads_padded - h))).reshape(plan.logit_rows, 1)
+    return w.reshape(plan.logit_rows, a), jnp.broadcast_to(b, (plan.logit_rows, LANES))
 
 
 def _spread(plan, dtype):
-    lanes, whole = plan.by_heads
-    source, target = jnp.arange(plan.lanes)[:, None], jnp.arange(whole)[None]
+    """[blocks * 128, logit_rows]"""
+    target, source = jnp.arange(plan.blocks * LANES)[:, None], jnp.arange(plan.logit_rows)[None]
     slot, head = source // plan.heads_padded, source % plan.heads_padded
-    return ((target == head * lanes + slot) & (slot < plan.slots) & (head < plan.heads)).astype(dtype)
+    return ((target == head * plan.head_rows + (slot + plan.first)) & (head < plan.heads)).astype(dtype)
+
+
+def _masks(plan, dtype, transposed):
+    """[heads * 128, 128] ints, all ones at the places of the head's band: [window, row] or [row, window]"""
+    kind = jnp.uint32 if dtype == jnp.float32 else jnp.uint16
+    window, row = jnp.arange(LANES)[:, None], jnp.arange(LANES)[None]
+    owner = ((window - row) % LANES) // plan.head_rows
+    owner = owner if transposed else owner.T
+    return jnp.concatenate([
+        jnp.where(owner == plan.place(h)[1] // plan.head_rows, kind(jnp.iinfo(kind).max), kind(0))
+        for h in range(plan.heads)
+    ])
 
 
 def _windows(plan, segments):
-    padded = jnp.pad(segments.astype(jnp.int32), ((0, 0), (plan.halo, plan.window_rows - plan.length - plan.halo)))
+    padded = jnp.pad(segments.astype(jnp.int32), ((0, 0), (plan.halo, plan.padded_length - plan.length - plan.halo)))
     return jnp.stack([padded[:, t0 : t0 + LANES] for t0 in plan.starts], 1)
 
 
@@ -276,12 +294,12 @@ def _forward(query, key, weight, bias, value, segments, interpret):
     rows, length, width = query.shape
     plan = make_plan(length, width, *weight.shape[1:], query.dtype)
     w, b = _packed(plan, weight, bias, query.dtype)
-    given = [query, key, w, b, value, _spread(plan, query.dtype)]
+    given = [query, key, w, b, value, _spread(plan, query.dtype), _masks(plan, query.dtype, False)]
     given += [] if segments is None else [_windows(plan, segments)]
     (out,) = _call(
         functools.partial(_forward_kernel, plan, segments is not None), plan, given, rows,
         [jax.ShapeDtypeStruct(value.shape, value.dtype)],
-        [pltpu.VMEM((plan.window_rows, width), jnp.float32)], interpret, "parallel",
+        [pltpu.VMEM((plan.padded_length, width), query.dtype)], interpret, "parallel",
     )
     return out, (query, key, weight, bias, value, segments)
 
@@ -292,16 +310,16 @@ def _backward(interpret, saved, g):
     _, heads, slots = weight.shape
     plan = make_plan(length, width, heads, slots, query.dtype)
     w, b = _packed(plan, weight, bias, query.dtype)
-    given = [query, key, w, b, value, g, _spread(plan, query.dtype)]
+    given = [query, key, w, b, value, g, _spread(plan, query.dtype), _masks(plan, query.dtype, True)]
     given += [] if segments is None else [_windows(plan, segments)]
     dq, dk, dv, dw, db = _call(
         functools.partial(_backward_kernel, plan, segments is not None), plan, given, rows,
         [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (query, key, value)]
-        + [jax.ShapeDtypeStruct((plan.lanes, width), jnp.float32), jax.ShapeDtypeStruct((1, plan.lanes), jnp.float32)],
-        [pltpu.VMEM((plan.window_rows, width), jnp.float32)] * 2, interpret, "arbitrary",
+        + [jax.ShapeDtypeStruct((plan.logit_rows, width), jnp.float32), jax.ShapeDtypeStruct((plan.logit_rows, LANES), jnp.float32)],
+        [pltpu.VMEM((plan.padded_length, width), query.dtype), pltpu.VMEM((plan.padded_length, width), jnp.float32)], interpret, "arbitrary",
     )
-    dw = dw.reshape(plan.slots_padded, plan.heads_padded, width)[:slots, :heads].transpose(2, 1, 0)
-    db = db.reshape(plan.slots_padded, plan.heads_padded)[:slots, :heads].T
+    dw = dw.reshape(slots, plan.heads_padded, width)[:, :heads].transpose(2, 1, 0)
+    db = db.sum(1).reshape(slots, plan.heads_padded)[:, :heads].T
     return dq, dk, dw.astype(weight.dtype), db.astype(bias.dtype), dv, None
 
 
