@@ -9,20 +9,19 @@ from typing import NamedTuple
 import numpy as np
 from jax.sharding import Mesh
 
+from posenc_jax.parallel.hlo import computations, trips
+
 _OPERATION = re.compile(
     r"^\s*(?:ROOT )?%?\S+ = (?P<shape>.*?) "
     r"(?P<kind>all-reduce|all-gather|reduce-scatter|(?:ragged-)?all-to-all|collective-permute|collective-broadcast)"
     r"(?P<start>-start)?\("
 )
-_COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
 _ARRAY = re.compile(r"([a-z]\w*)\[([\d,]*)\]")
 _BITS = re.compile(r"[a-z]+(\d+)")
 _CALL = re.compile(r"(?:calls|to_apply|body|condition|true_computation|false_computation)=%?([\w.\-]+)")
 _CALLS = re.compile(r"(?:branch_computations|called_computations)=\{([^}]*)\}")
-_TRIPS = re.compile(r'known_trip_count"?[:=]\s*\{"n":"(\d+)"')
 _PIECE = re.compile(r"channel_id=(\d+),.*chain_id=")
 """TPU: one collective done piece by piece inside other operations, which each name it whole."""
-_CONDITION = re.compile(r"condition=%?([\w.\-]+)")
 _LISTED = re.compile(r"(?:replica_groups|source_target_pairs)=\{(\{[\d,{} ]*\})?\}")
 _MESH = re.compile(r"replica_groups=mesh\[(.*?)\](?:, device_ids=\(([^{]*)\))? ?\{(.*?)\}")
 _ORDER = re.compile(r"\[([\d,]+)\](?:T\(([\d,]+)\))?")
@@ -74,39 +73,20 @@ def collectives(hlo_text: str, mesh: Mesh) -> list[Collective]:
 
 def _runs(hlo_text: str) -> Iterator[tuple[str, str, int]]:
     """Every line that runs, the name of the computation before it, and how often."""
-    computations: dict[str, list[str]] = {}
-    entry = lines = None
-    for line in hlo_text.splitlines():
-        head = _COMPUTATION.match(line)
-        if head:
-            lines = computations.setdefault(head[2], [])
-            entry = head[2] if head[1] else entry
-        elif lines is not None:
-            lines.append(line)
+    found, entry = computations(hlo_text)
 
     def run(name: str, times: int) -> Iterator[tuple[str, str, int]]:
-        for line in computations.get(name, ()):
+        for line in found.get(name, ()):
             yield name, line, times
             if re.search(r" async-(update|done)\(", line):
                 continue  # what was started is named again
-            inner = times * _trips(line, computations) if " while(" in line else times
+            inner = times * trips(line, found) if " while(" in line else times
             called = _CALL.findall(line)
             called += [name.strip().lstrip("%") for names in _CALLS.findall(line) for name in names.split(",")]
             for name_called in called:
                 yield from run(name_called, inner)
 
-    yield from run(entry or "", 1)
-
-
-def _trips(line: str, computations: dict[str, list[str]]) -> int:
-    """How often the body of a loop runs: as the line says, or as its condition does, by comparing a counter from 0."""
-    said, condition = _TRIPS.search(line), _CONDITION.search(line)
-    if said:
-        return int(said[1])
-    text = "\n".join(computations.get(condition[1] if condition else "", ()))
-    limit = re.search(r"compare\([^,]*, %?([\w.\-]+)\), direction=LT", text)
-    value = re.search(rf"%?{re.escape(limit[1])} = s32\[\]\S* constant\((\d+)\)", text) if limit else None
-    return int(value[1]) if value else 1
+    yield from run(entry, 1)
 
 
 def _groups(line: str, devices: int) -> list[list[int]]:
