@@ -80,8 +80,8 @@ def forward(form: Form, numbers_ref, rows_ref, has_words_ref, q_ref, k_ref, v_re
 def backward(form: Form, numbers_ref, rows_ref, has_words_ref, q_ref, k_ref, v_ref, g_ref, segments_ref, *refs) -> None:
     """`refs`: the bias if there is one, the gradients of q, k, v and of it, a bias made from a table and its gradient.
 
-    With p the weights, r the keep mask over the keep rate and g_p = g v': g_v = (r p)' g, g_s = p (r g_p - sum(p r g_p)),
-    g_q = g_s k, g_k = g_s' q, and the sum of g_s over the rows of the batch is the gradient of the bias.
+    With p the weights, r the keep mask over the keep rate and g_p = g v': g_v = (r p)' g, g_q = g_s k, g_k = g_s' q,
+    where g_s = p (r g_p - sum(p r g_p)), whose sum over the rows of the batch is the gradient of the bias.
     """
     bias_ref, (g_q_ref, g_k_ref, g_v_ref, *rest) = _taken(form.bias != "none", refs)
     g_bias_ref, scratch = _taken(form.bias != "none", rest)

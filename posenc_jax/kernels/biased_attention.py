@@ -134,7 +134,7 @@ _attend.defvjp(_attend_forward, _attend_backward)
 
 
 def _call(form: Form, body: Any, words: list[jax.Array], segments_Bx1xL, bias, numbers) -> list[jax.Array]:
-    batch, length, width = words[0].shape
+    batch, length, _ = words[0].shape
     is_backward = body is backward
     of_words = pl.BlockSpec((1, length, form.block_width), lambda block, row, *_: (row, 0, block))
     of_segments = pl.BlockSpec((1, 1, length), lambda block, row, *_: (row, 0, 0))
