@@ -114,6 +114,9 @@ class ModelConfig:
     """One compiled layer for all (compile time does not grow with depth)."""
     remat: bool = False
     """Recompute each layer in the backward pass instead of keeping its activations."""
+    kernels: Literal["auto", "xla", "pallas"] = "auto"
+    """What mixes words: kernels where the device has one that takes the shape, or XLA alone. They change no result
+    beyond rounding. pallas: on a CPU, too, interpreted, which is slow and for checks."""
 
     @property
     def head_width(self) -> int:
@@ -253,6 +256,7 @@ class Config:
 
 
 _NEUTRAL = dict(
+    model="kernels",
     data="path prefetch",
     train="log_every checkpoint_every keep_checkpoints keep_every keep_best skipped_updates watchdog_minutes",
     mesh="data fsdp tensor",

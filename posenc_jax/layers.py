@@ -13,6 +13,7 @@ from flax import linen as nn
 from jax.sharding import PartitionSpec
 
 from posenc_jax.config import ModelConfig
+from posenc_jax.kernels.dropout import keep_rows, kept_of_256
 from posenc_jax.parallel.mesh import first_row, gathered, is_cut
 
 
@@ -51,17 +52,20 @@ class Projection(nn.Module):
     dtype: Any = jnp.float32
     init: nn.initializers.Initializer | None = None
 
-    @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
+        kernel, bias = self.parameters(x.shape[x.ndim - self.inputs :])
+        return affine(x.astype(self.dtype), kernel, bias, self.inputs)
+
+    @nn.compact
+    def parameters(self, inputs: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+        """Kernel [*inputs, *features] and bias [*features], in `dtype`, for who multiplies with them itself."""
         features = tuple(self.features)
-        shape = (*x.shape[x.ndim - self.inputs :], *features)
         init = nn.with_logical_partitioning(self.init or weights(self.config), tuple(self.axes))
-        kernel = self.param("kernel", init, shape)
+        kernel = self.param("kernel", init, (*inputs, *features))
         bias_init = nn.with_logical_partitioning(nn.initializers.zeros, tuple(self.axes[self.inputs :]))
         bias = self.param("bias", bias_init, features)
         kernel = gathered(kernel.astype(self.dtype), *self.axes)
-        bias = gathered(bias.astype(self.dtype), *self.axes[self.inputs :])
-        return affine(x.astype(self.dtype), kernel, bias, self.inputs)
+        return kernel, gathered(bias.astype(self.dtype), *self.axes[self.inputs :])
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
@@ -103,26 +107,28 @@ def _axes(x: jax.Array) -> tuple[int, ...]:
 class Dropout(nn.Module):
     """Keeps each value with probability 1 - rate, to the nearest 1/256, and scales it by the inverse of that.
 
-    One random word serves four values, a byte each: drawing them is the larger part of dropout's cost on a CPU. Each
-    row draws with a key of its own, its number in the batch: the same on every mesh, wherever the row lies.
+    What is kept depends on the row's number in the batch and the place in the row: the same on every mesh, wherever
+    the row lies, and in the kernels.
     """
 
     rate: float
 
     @nn.compact
     def __call__(self, x: jax.Array, train: bool) -> jax.Array:
-        kept = round(256 * (1 - self.rate))
+        kept = kept_of_256(self.rate)
         if not train or kept == 256:
             return x
-        rows, *lead, last = x.shape
-        key, first = self.make_rng("dropout"), first_row(rows)
+        is_kept = keep_rows(self.seed(), row_numbers(len(x)), kept, x.shape[1:])
+        return jnp.where(is_kept, x * (256 / max(kept, 1)), jnp.zeros((), x.dtype))
 
-        def draw(row: jax.Array) -> jax.Array:
-            return jax.random.bits(jax.random.fold_in(key, row), (*lead, -(-last // 4)), jnp.uint32)
+    def seed(self) -> jax.Array:
+        """Two random words, uint32 [2]: what is kept is a function of them."""
+        return jax.random.bits(self.make_rng("dropout"), (2,), jnp.uint32)
 
-        words = jax.vmap(draw)(first + jnp.arange(rows))
-        draws = jax.lax.bitcast_convert_type(words, jnp.uint8).reshape(rows, *lead, -1)[..., :last]
-        return jnp.where(draws < kept, x * (256 / max(kept, 1)), jnp.zeros((), x.dtype))
+
+def row_numbers(rows: int) -> jax.Array:
+    """Numbers in the batch of the `rows` that this part of a computation holds."""
+    return first_row(rows) + jnp.arange(rows)
 
 
 def lookup(table_VxE: jax.Array, ids: jax.Array) -> jax.Array:

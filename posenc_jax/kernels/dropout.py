@@ -1,7 +1,7 @@
-"""Dropout of attention weights inside a kernel: which are kept is a hash of where they stand.
+"""Which values dropout keeps: a hash of where they stand.
 
-A hash, not the chip's generator: the same on every chip, in the interpreter and in NumPy, drawn anew in the backward
-pass, and of a row and a head alone, wherever they lie on a mesh.
+A hash, not a generator's stream: the same inside a kernel and out of it, on every chip, in the interpreter and in
+NumPy, drawn anew in a backward pass, and of a row and a head alone, wherever they lie on a mesh.
 """
 
 import jax
@@ -17,8 +17,23 @@ Key = tuple[jax.Array, jax.Array]
 
 
 def kept_of_256(rate: float) -> int:
-    """How many of 256 draws keep a value, as `layers.Dropout` has it."""
+    """How many of 256 draws keep a value."""
     return round(256 * (1 - rate))
+
+
+def keep_rows(seed_2: jax.Array, rows_B: jax.Array, kept: int, shape: tuple[int, ...]) -> jax.Array:
+    """Boolean [B, *shape], true with probability kept / 256: of the rows with these numbers, each [heads, queries,
+    keys], [queries, keys] or [keys]. `seed_2`: two random words."""
+    *more, queries, keys = (1,) * (2 - len(shape)) + shape
+    seed = tuple(jax.lax.bitcast_convert_type(seed_2, jnp.int32))
+
+    def of_head(head: jax.Array, row: jax.Array) -> jax.Array:
+        return keep(row_key(seed, head, row), kept, queries, keys)
+
+    of_row = jax.vmap(of_head, (0, None))
+    heads_H = jnp.arange(more[0] if more else 1, dtype=jnp.int32)
+    keep_BxHxQxK = jax.vmap(of_row, (None, 0))(heads_H, rows_B.astype(jnp.int32))
+    return keep_BxHxQxK.reshape(len(rows_B), *shape)
 
 
 def row_key(seed: Key, head: jax.Array, row: jax.Array) -> Key:

@@ -11,6 +11,7 @@ from posenc_jax.config import ModelConfig
 from posenc_jax.layers import Dropout, Projection
 from posenc_jax.model.compatibility import compatibility
 from posenc_jax.model.convolution import BY_HEADS, Convolution
+from posenc_jax.model.kernels import XLA, attention_kernel, mixed_by_attention
 from posenc_jax.model.similarity import HEADS, head_cosines
 from posenc_jax.parallel.mesh import constrain
 from posenc_jax.positions import Places, Scheme
@@ -59,24 +60,41 @@ class Attention(nn.Module):
         q_BxLxHxd, k_BxLxHxd = (constrain(x, *BY_HEADS) for x in meet(x_BxLxD))
         scaled_BxLxHxd = q_BxLxHxd * scheme.scale
         placed_q, placed_k = scheme.queries_and_keys(scaled_BxLxHxd, k_BxLxHxd, places, tables)
-        logits_BxHxLxL = jnp.einsum("BQHd,BKHd->BHQK", placed_q, placed_k, preferred_element_type=exact)
         terms_BxHxLxL = scheme.content_terms(scaled_BxLxHxd, k_BxLxHxd, places, tables, meet)
-        for term_BxHxLxL in (terms_BxHxLxL, context.bias_BxHxLxL):
-            logits_BxHxLxL = logits_BxHxLxL if term_BxHxLxL is None else logits_BxHxLxL + term_BxHxLxL
-
-        logits_BxHxLxL = constrain(logits_BxHxLxL, "batch", "heads", "length", "length")
-        may_meet_BxLxL = context.may_meet()
-        weights_BxHxLxL = jax.nn.softmax(jnp.where(may_meet_BxLxL[:, None], logits_BxHxLxL, MASKED))
-        if self.is_mutable_collection(HEADS) and not self.is_initializing():
-            for name, total in head_cosines(weights_BxHxLxL, may_meet_BxLxL, context.segments_BxL).items():
-                self.sow(HEADS, name, total)
-        weights_BxHxLxL = Dropout(config.attention_dropout)(weights_BxHxLxL, train)
         heads, inward = (config.attention_heads, config.head_width), ("embed", "heads", "head_width")
         v_BxLxHxd = constrain(Projection(config, heads, inward, dtype=dtype, name="value")(x_BxLxD), *BY_HEADS)
-        mixed_BxLxHxd = jnp.einsum("BHQK,BKHd->BQHd", weights_BxHxLxL.astype(dtype), v_BxLxHxd)
-        moved_BxLxHxd = scheme.value_terms(weights_BxHxLxL, places, tables)
-        if moved_BxLxHxd is not None:
-            mixed_BxLxHxd = mixed_BxLxHxd + moved_BxLxHxd.astype(dtype)
+
+        counts_heads = self.is_mutable_collection(HEADS) and not self.is_initializing()
+        dropout, bias_BxHxLxL = Dropout(config.attention_dropout), context.bias_BxHxLxL
+        rate = config.attention_dropout if train else 0.0
+        kernel = attention_kernel(
+            config, x_BxLxD.shape[1], rate,
+            "a term of words and positions is added to the logits" if terms_BxHxLxL is not None else None,
+            "the scheme reads the weights" if scheme.reads_weights else None,
+            "the loss reads the weights" if counts_heads else None,
+            "positions differ from row to row" if bias_BxHxLxL is not None and len(bias_BxHxLxL) > 1 else None,
+        )  # fmt: skip
+        if kernel != XLA:
+            bias_HxLxL = None if bias_BxHxLxL is None else bias_BxHxLxL[0]
+            mixed_BxLxHxd = mixed_by_attention(
+                kernel, placed_q, placed_k, v_BxLxHxd, context.segments_BxL, context.may_meet(), bias_HxLxL,
+                rate, dropout.seed() if rate else None,
+            )  # fmt: skip
+        else:
+            logits_BxHxLxL = jnp.einsum("BQHd,BKHd->BHQK", placed_q, placed_k, preferred_element_type=exact)
+            for term_BxHxLxL in (terms_BxHxLxL, bias_BxHxLxL):
+                logits_BxHxLxL = logits_BxHxLxL if term_BxHxLxL is None else logits_BxHxLxL + term_BxHxLxL
+            logits_BxHxLxL = constrain(logits_BxHxLxL, "batch", "heads", "length", "length")
+            may_meet_BxLxL = context.may_meet()
+            weights_BxHxLxL = jax.nn.softmax(jnp.where(may_meet_BxLxL[:, None], logits_BxHxLxL, MASKED))
+            if counts_heads:
+                for name, total in head_cosines(weights_BxHxLxL, may_meet_BxLxL, context.segments_BxL).items():
+                    self.sow(HEADS, name, total)
+            weights_BxHxLxL = dropout(weights_BxHxLxL, train)
+            mixed_BxLxHxd = jnp.einsum("BHQK,BKHd->BQHd", weights_BxHxLxL.astype(dtype), v_BxLxHxd)
+            moved_BxLxHxd = scheme.value_terms(weights_BxHxLxL, places, tables)
+            if moved_BxLxHxd is not None:
+                mixed_BxLxHxd = mixed_BxLxHxd + moved_BxLxHxd.astype(dtype)
         mixed_BxLxHxd = constrain(mixed_BxLxHxd, *BY_HEADS)
         if config.mixer == "mixed" and config.convolution.kind != "none":
             convolved_BxLxHxd = Convolution(config, name="convolution")(x_BxLxD, q_BxLxHxd, context.segments_BxL)

@@ -11,6 +11,7 @@ from flax import linen as nn
 
 from posenc_jax.config import ModelConfig
 from posenc_jax.layers import Projection, weights
+from posenc_jax.model.kernels import XLA, convolution_kernel, convolved
 from posenc_jax.parallel.mesh import constrain, gathered
 
 BY_HEADS = ("batch", "length", "heads", "head_width")
@@ -36,21 +37,28 @@ class Convolution(nn.Module):
         reaches = _reaches(segments_BxL, slots) if config.convolution.mask else None
         if kind == "separable":
             return SeparableConvolution(config, name="key")(x_BxLxD, reaches)
+        value_BxLxHxd = Projection(config, heads, inward, dtype=dtype, name="value")(x_BxLxD)
+        value_BxLxHxd = constrain(value_BxLxHxd, *BY_HEADS)
         if kind == "light":
             init = nn.with_logical_partitioning(weights(config), ("heads", "slots"))
             logits_BxLxHxK = self.param("window", init, (heads[0], slots))[None, None]
         else:
-            asked_BxLxHxd = q_BxLxHxd
+            key_BxLxHxd = None
             if kind == "span_dynamic":
-                asked_BxLxHxd = asked_BxLxHxd * SeparableConvolution(config, name="key")(x_BxLxD, reaches)
+                key_BxLxHxd = SeparableConvolution(config, name="key")(x_BxLxD, reaches)
             # All heads' channels make each head's window: not a map within a head.
             window = Projection(
                 config, (heads[0], slots), ("heads", "head_width", "heads_out", "slots"), 2, dtype, name="window"
             )
+            if convolution_kernel(config, x_BxLxD.shape[1]) != XLA:
+                segments_BxL = segments_BxL if config.convolution.mask else None
+                mixed_BxLxHxd = convolved(
+                    q_BxLxHxd, key_BxLxHxd, *window.parameters(heads), value_BxLxHxd, segments_BxL
+                )
+                return constrain(mixed_BxLxHxd, *BY_HEADS)
+            asked_BxLxHxd = q_BxLxHxd if key_BxLxHxd is None else q_BxLxHxd * key_BxLxHxd
             logits_BxLxHxK = constrain(window(asked_BxLxHxd), "batch", "length", "heads", "slots")
         window_BxLxHxK = jax.nn.softmax(logits_BxLxHxK.astype(jnp.promote_types(dtype, jnp.float32))).astype(dtype)
-        value_BxLxHxd = Projection(config, heads, inward, dtype=dtype, name="value")(x_BxLxD)
-        value_BxLxHxd = constrain(value_BxLxHxd, *BY_HEADS)
         return constrain(windowed_sum(value_BxLxHxd, window_BxLxHxK[:, :, :, None], reaches), *BY_HEADS)
 
 

@@ -130,6 +130,11 @@ class Scheme(nn.Module):
             part.content_terms(q_BxLxHxd, k_BxLxHxd, places, tables[name], meet) for name, part in self._parts().items()
         )
 
+    @property
+    def reads_weights(self) -> bool:
+        """Whether a part asks for the attention weights, to move the values."""
+        return any(type(part).value_terms is not Part.value_terms for part in self._parts().values())
+
     def value_terms(self, weights_BxHxLxL: jax.Array, places: Places, tables: dict[str, Any]) -> jax.Array | None:
         return _sum(part.value_terms(weights_BxHxLxL, places, tables[name]) for name, part in self._parts().items())
 

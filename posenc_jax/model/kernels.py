@@ -1,0 +1,208 @@
+"""Which program a layer's words are mixed by, XLA's or a kernel: one table, asked while a step is traced."""
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.sharding import AxisType, PartitionSpec
+
+from posenc_jax.config import ModelConfig
+from posenc_jax.kernels import biased_attention as biased
+from posenc_jax.kernels import span_convolution as span
+from posenc_jax.layers import row_numbers
+from posenc_jax.parallel.chips import chip_of
+from posenc_jax.parallel.mesh import BATCH_AXES
+
+XLA = "xla"
+KERNELS = {
+    ("tpu", "attention"): "pallas",
+    ("tpu", "span convolution"): "pallas",
+    ("gpu", "attention"): "cudnn",
+}
+"""Platform and work -> the kernel, where there is one and it does not refuse; `attention_kernel` and
+`convolution_kernel` know when it does."""
+
+
+def attention_kernel(config: ModelConfig, length: int, dropout: float, *reasons: str | None) -> str:
+    """The kernel, or `XLA`, for attention with one bias for all rows. `reasons` (None: no reason) speak against any."""
+    heads = _local(config.attention_heads)
+    refusals = {
+        "pallas": biased.refuses(heads, config.head_width, length, config.dtype, "matrix", _chip()),
+        "cudnn": _refused_by_cudnn(config, dropout),
+    }
+    return _choice(config, "attention", reasons, refusals)
+
+
+def convolution_kernel(config: ModelConfig, length: int) -> str:
+    """The kernel, or `XLA`, for the convolution heads."""
+    kind, heads = config.convolution.kind, _local(config.attention_heads)
+    other = None if kind == "span_dynamic" else f"model.convolution.kind={kind!r} has none"
+    refusals = {"pallas": span.refuses(heads, config.head_width, config.convolution.width, length, config.dtype)}
+    if heads != config.attention_heads:
+        # The window of a head is made from the channels of all heads.
+        refusals["pallas"] = f"mesh.tensor={config.attention_heads // heads} cuts the channels that make a window"
+    return _choice(config, "span convolution", (other,), refusals)
+
+
+def mixed_by_attention(
+    kernel: str,
+    q_BxLxHxd: jax.Array,
+    k_BxLxHxd: jax.Array,
+    v_BxLxHxd: jax.Array,
+    segments_BxL: jax.Array,
+    may_meet_BxLxL: jax.Array,
+    bias_HxLxL: jax.Array | None,
+    dropout: float,
+    seed_2: jax.Array | None,
+) -> jax.Array:
+    """What `model.attention` computes of scaled queries, by "pallas" or "cudnn"; each device its rows and heads."""
+    if kernel == "cudnn":
+        bias = None if bias_HxLxL is None else bias_HxLxL[None].astype(q_BxLxHxd.dtype)
+        return jax.nn.dot_product_attention(
+            q_BxLxHxd, k_BxLxHxd, v_BxLxHxd, bias, may_meet_BxLxL[:, None], scale=1.0, implementation="cudnn"
+        )
+
+    is_cut = "tensor" in _automatic()
+
+    def local(q, k, v, segments, bias, rows, seed) -> jax.Array:
+        first_head = jax.lax.axis_index("tensor") * q.shape[2] if is_cut else 0
+        return biased.biased_attention(
+            q, k, v, segments, bias,
+            dropout=dropout, seed_2=seed, rows_B=rows, first_head=first_head, interpret=_interpreted(),
+        )  # fmt: skip
+
+    of_words, of_rows = ("batch", None, "heads", None), ("batch",)
+    axes = (of_words, of_words, of_words, of_rows, ("heads",), of_rows, ())
+    numbers_B = row_numbers(len(segments_BxL))
+    return _where_they_lie(local, axes, of_words)(
+        q_BxLxHxd, k_BxLxHxd, v_BxLxHxd, segments_BxL, bias_HxLxL, numbers_B, seed_2
+    )
+
+
+def convolved(
+    q_BxLxHxd: jax.Array,
+    key_BxLxHxd: jax.Array,
+    kernel_HxdxHxK: jax.Array,
+    bias_HxK: jax.Array,
+    value_BxLxHxd: jax.Array,
+    segments_BxL: jax.Array | None,
+) -> jax.Array:
+    """What `model.convolution` computes with span-dynamic windows, by the Pallas kernel; each device its rows."""
+
+    def local(q, key, kernel, bias, value, segments) -> jax.Array:
+        flat = (x.reshape(*x.shape[:2], -1) for x in (q, key, value))
+        query_BxLxA, key_BxLxA, value_BxLxA = flat
+        weight_AxHxK = kernel.reshape(-1, *kernel.shape[2:])
+        mixed_BxLxA = span.span_convolution(
+            query_BxLxA, key_BxLxA, weight_AxHxK, bias, value_BxLxA, segments, interpret=_interpreted()
+        )
+        return mixed_BxLxA.reshape(value.shape)
+
+    of_rows = ("batch",)
+    axes = (of_rows, of_rows, (), (), of_rows, of_rows)
+    return _where_they_lie(local, axes, of_rows)(
+        q_BxLxHxd, key_BxLxHxd, kernel_HxdxHxK, bias_HxK, value_BxLxHxd, segments_BxL
+    )
+
+
+# ---- the choice ---------------------------------------------------------------------------------------------------
+
+
+def _choice(config: ModelConfig, work: str, reasons: tuple[str | None, ...], refusals: dict[str, str | None]) -> str:
+    platform, _ = _device()
+    if config.kernels == XLA:
+        return XLA
+    kernel = KERNELS.get((platform, work))
+    if config.kernels == "pallas":
+        kernel = "pallas" if platform in ("cpu", "tpu") else None  # on a CPU interpreted: slow, and exact
+    if kernel is None:
+        if config.kernels == "pallas":
+            _say(f"{work} runs by XLA: there is no Pallas kernel of it for {platform}")
+        return XLA
+    if reason := next(filter(None, (*reasons, refusals[kernel])), None):
+        _say(f"{work} runs by XLA, not by the {kernel} kernel: {reason}")
+        return XLA
+    return kernel
+
+
+def _refused_by_cudnn(config: ModelConfig, dropout: float) -> str | None:
+    if config.dtype != "bfloat16":
+        return f"cuDNN's takes half precision, and model.dtype={config.dtype!r}"
+    if dropout:
+        return f"cuDNN's has no dropout, and model.attention_dropout={dropout}"
+    return None
+
+
+@functools.cache
+def _say(sentence: str) -> None:
+    """Once in a process."""
+    print(sentence, file=sys.stderr)
+
+
+def _device() -> tuple[str, str]:
+    """Platform and kind of the devices that the computation is traced for: the mesh's, else those that are here."""
+    mesh = jax.sharding.get_abstract_mesh()
+    device = getattr(mesh, "abstract_device", None)
+    if mesh.empty or device is None:
+        device = jax.devices()[0]
+    platform = device.platform
+    return ("gpu" if platform in ("cuda", "rocm") else platform), device.device_kind
+
+
+def _chip() -> str | None:
+    chip = chip_of(_device()[1])
+    return chip.name if chip else None
+
+
+def _interpreted() -> bool:
+    return _device()[0] == "cpu"
+
+
+# ---- the mesh -----------------------------------------------------------------------------------------------------
+
+
+def _automatic() -> dict[str, int]:
+    """Axes of the mesh that are the compiler's here, and their sizes; none on one device. It cannot cut a kernel, so
+    that these are taken over."""
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.size == 1:
+        return {}
+    kinds = zip(mesh.axis_names, mesh.axis_types, strict=True)
+    return {axis: mesh.shape[axis] for axis, kind in kinds if kind == AxisType.Auto}
+
+
+def _local(heads: int) -> int:
+    tensor = _automatic().get("tensor", 1)
+    return heads // tensor if heads % tensor == 0 else heads
+
+
+def _where_they_lie(function: Callable, axes: tuple[tuple, ...], result: tuple) -> Callable:
+    """`function` on each device's part of arguments whose axes have these names; an argument may be None."""
+    automatic = _automatic()
+    if not automatic:
+        return function
+    lies = {"batch": tuple(axis for axis in BATCH_AXES if axis in automatic) or None, "heads": "tensor"}
+    specs = [PartitionSpec(*(lies.get(name) for name in names)) for names in axes]
+    out = PartitionSpec(*(lies.get(name) for name in result))
+
+    def call(*arguments: Any) -> jax.Array:
+        there = [number for number, argument in enumerate(arguments) if argument is not None]
+
+        def some(*given: jax.Array) -> jax.Array:
+            whole: list[Any] = [None] * len(arguments)
+            for number, argument in zip(there, given, strict=True):
+                whole[number] = argument
+            return function(*whole)
+
+        local = jax.shard_map(
+            some,
+            in_specs=tuple(specs[number] for number in there),
+            out_specs=out,
+            axis_names=set(automatic),
+            check_vma=False,
+        )
+        return local(*(arguments[number] for number in there))
+
+    return call
