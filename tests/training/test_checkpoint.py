@@ -90,6 +90,9 @@ def test_a_truncated_newest_step_is_set_aside_and_the_one_before_is_used(tmp_pat
     assert int(restore(tmp_path)[0].step) == 1
     save(tmp_path, [2])  # the place is free again
     assert int(restore(tmp_path)[0].step) == 2
+    truncate(tmp_path / FOLDER / "2" / "params")
+    assert int(restore(tmp_path)[0].step) == 1
+    assert {"2.unreadable", "2.unreadable1"} <= {path.name for path in (tmp_path / FOLDER).iterdir()}
 
 
 def bits_of(folder, spacing):
