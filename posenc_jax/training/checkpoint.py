@@ -9,6 +9,7 @@ is whole but of another config is refused, with what differs.
 import contextlib
 import dataclasses
 import functools
+import itertools
 import json
 import logging
 import math
@@ -28,8 +29,8 @@ from posenc_jax.parallel.distributed import all_agree, on_first
 from posenc_jax.storage import is_remote, place
 from posenc_jax.training.fingerprint import bit_sums, described, differences
 from posenc_jax.training.state import TrainState
+from posenc_jax.training.workdir import CHECKPOINTS as FOLDER
 
-FOLDER = "checkpoints"
 METRIC = "validation_loss"
 TEMPORARY = ".orbax-checkpoint-tmp"
 ARRAYS = "arrays"
@@ -183,7 +184,8 @@ class Checkpoints:
 
     def _set_aside(self, unreadable: list[int], used: int, warn: Any) -> None:
         for step in unreadable:
-            aside = self.folder / f"{step}.unreadable"
+            names = (self.folder / f"{step}.unreadable{number or ''}" for number in itertools.count())
+            aside = next(name for name in names if not name.exists())  # the same step may be damaged again
             (self.folder / str(step)).rename(aside)
             warn(f"checkpoint {step} cannot be read and is set aside as {aside.name}; going on from step {used}")
 

@@ -14,6 +14,7 @@ from posenc_jax.storage import is_remote, place
 from posenc_jax.typed import flatten
 
 CONFIG_FILE = "config.json"
+CHECKPOINTS = "checkpoints"
 IMPORTED_FILE = "imported.json"
 """Stands in a workdir whose model was not trained here."""
 
@@ -24,7 +25,7 @@ def open_workdir(workdir: Path, config: Config, info: RowsInfo) -> IO:
 
     `config.json` is written first, then the tokenizer and `rows.json` are copied in, so that later commands need the
     workdir only. Raises `UsageError` with the differing fields for another config's folder, `UserError` for another
-    tokenizer or when a run is writing there.
+    tokenizer, for checkpoints whose config is lost, or when a run is writing there.
     """
     if workdir.exists() and not workdir.is_dir():
         raise UserError(f"--workdir {workdir} is a file; name a folder")
@@ -33,6 +34,11 @@ def open_workdir(workdir: Path, config: Config, info: RowsInfo) -> IO:
     try:
         if (workdir / CONFIG_FILE).exists():
             _check_same_run(workdir, config, info)
+        elif any(path.name.isdigit() for path in (workdir / CHECKPOINTS).glob("*")):
+            raise UserError(
+                f"{workdir} has checkpoints and no {CONFIG_FILE}, so nothing says what they were trained with; put it "
+                "back, or name another folder"
+            )
         write_whole(workdir / CONFIG_FILE, json.dumps(config_to_dict(config), indent=2) + "\n")
         for name in (TOKENIZER_FILE, INFO_FILE):
             if not (workdir / name).exists():

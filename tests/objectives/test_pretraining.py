@@ -235,6 +235,22 @@ def test_a_finished_run_without_its_checkpoints_does_not_start_again(runner, who
     assert (workdir / "metrics.jsonl").read_bytes() == before
 
 
+def test_checkpoints_whose_config_is_lost_are_refused_and_get_no_other(runner, whole, tmp_path):
+    workdir = copy_of(whole, tmp_path / "run", ["config.json"])
+    refused(runner.run(workdir), 1, "has checkpoints and no config.json")
+    assert not (workdir / "config.json").exists()
+
+
+def test_a_config_that_was_edited_meets_its_checkpoints_with_what_differs(runner, whole, tmp_path):
+    workdir = copy_of(whole, tmp_path / "run")
+    text = (workdir / "config.json").read_text()
+    (workdir / "config.json").write_text(text.replace('"feed_forward_width": 32', '"feed_forward_width": 64'))
+    steps = sorted(path.name for path in (workdir / "checkpoints").iterdir())
+    result = runner.run(workdir, model__feed_forward_width=64)
+    refused(result, 1, "checkpoint 60 in", "the checkpoint has float32[1, 32], the config wants float32[1, 64]")
+    assert sorted(path.name for path in (workdir / "checkpoints").iterdir()) == steps
+
+
 def test_checkpoints_of_another_tokenizer_are_refused(runner, whole, tmp_path):
     workdir = copy_of(whole, tmp_path / "run")
     for meta in (workdir / "checkpoints").glob("*/meta/metadata"):

@@ -90,6 +90,9 @@ def test_a_truncated_newest_step_is_set_aside_and_the_one_before_is_used(tmp_pat
     assert int(restore(tmp_path)[0].step) == 1
     save(tmp_path, [2])  # the place is free again
     assert int(restore(tmp_path)[0].step) == 2
+    truncate(tmp_path / FOLDER / "2" / "params")
+    assert int(restore(tmp_path)[0].step) == 1
+    assert {"2.unreadable", "2.unreadable1"} <= {path.name for path in (tmp_path / FOLDER).iterdir()}
 
 
 def bits_of(folder, spacing):
@@ -187,20 +190,15 @@ def test_parameters_of_another_config_are_refused_with_what_differs(tmp_path):
         restore_params(tmp_path, {"encoder": target})
 
 
-@pytest.mark.parametrize("damage", [("[2, 32, 4, 8]", "[2, 32, 8, 8]"), ('"encoder"', '"incoder"')])
-def test_a_listing_of_arrays_that_was_damaged_is_not_taken_for_another_config(tmp_path, damage):
+def test_a_listing_that_has_lost_an_array_is_not_taken_for_another_config(tmp_path):
     save(tmp_path, [1, 2])
     listing = tmp_path / FOLDER / "2" / "params" / "_METADATA"
-    arrays = tmp_path / FOLDER / "2" / "params" / "array_metadatas" / "process_0"
-    changed = 0
-    for file in (listing, arrays):
-        changed += file.read_text().count(damage[0])
-        file.write_text(file.read_text().replace(*damage))
-    if not changed:
-        pytest.skip("this version of orbax writes its listings otherwise")
+    content = json.loads(listing.read_text())
+    content["tree_metadata"].popitem()
+    listing.write_text(json.dumps(content))
     told = []
     state, _ = restore(tmp_path, warn=told.append)
-    assert int(state.step) in (1, 2) and (int(state.step) == 2 or "checkpoint 2 cannot be read" in told[0])
+    assert int(state.step) == 1 and "checkpoint 2 cannot be read" in told[0]
 
 
 def without_record(step):
