@@ -4,6 +4,7 @@ Parameters are float32 and carry the logical names of their axes; `parallel.mesh
 """
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,12 +34,37 @@ class Norm(nn.Module):
         width = x.shape[-1:]
         scale = self.param("scale", nn.with_logical_partitioning(nn.initializers.ones, ("norm",)), width)
         bias = self.param("bias", nn.with_logical_partitioning(nn.initializers.zeros, ("norm",)), width)
-        x = at_least_float32(x)
-        centred = x - jnp.mean(x, -1, keepdims=True)
-        variance = jnp.mean(jnp.square(centred), -1, keepdims=True)
         lead = (1,) * (x.ndim - 1)
-        normal = centred * jax.lax.rsqrt(variance + self.config.norm_eps)
-        return (normal * scale.reshape(*lead, -1) + bias.reshape(*lead, -1)).astype(self.dtype)
+        return _norm(x, scale.reshape(*lead, -1), bias.reshape(*lead, -1), self.config.norm_eps, self.dtype)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
+def _norm(x: jax.Array, scale: jax.Array, bias: jax.Array, eps: float, dtype: Any) -> jax.Array:
+    """Its backward pass is written out: it keeps the input as it came and two numbers a word, where autodiff keeps
+    three arrays in float32."""
+    return _norm_forward(x, scale, bias, eps, dtype)[0]
+
+
+def _norm_forward(x: jax.Array, scale: jax.Array, bias: jax.Array, eps: float, dtype: Any) -> tuple:
+    exact = at_least_float32(x)
+    mean = jnp.mean(exact, -1, keepdims=True)
+    centred = exact - mean
+    inverse = jax.lax.rsqrt(jnp.mean(jnp.square(centred), -1, keepdims=True) + eps)
+    return (centred * inverse * scale + bias).astype(dtype), (x, scale, mean, inverse)
+
+
+def _norm_backward(eps: float, dtype: Any, saved: tuple, g: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    x, scale, mean, inverse = saved
+    g = at_least_float32(g)
+    normal = (at_least_float32(x) - mean) * inverse
+    rows = _axes(x)[:-1]
+    g_normal = g * scale
+    straight = jnp.mean(g_normal, -1, keepdims=True) + normal * jnp.mean(g_normal * normal, -1, keepdims=True)
+    g_scale, g_bias = (total.sum(rows, keepdims=True) for total in (g * normal, g))
+    return (inverse * (g_normal - straight)).astype(x.dtype), g_scale, g_bias
+
+
+_norm.defvjp(_norm_forward, _norm_backward)
 
 
 class Projection(nn.Module):
@@ -72,10 +98,12 @@ class Projection(nn.Module):
 def affine(x: jax.Array, kernel: jax.Array, bias: jax.Array, inputs: int) -> jax.Array:
     """The last `inputs` axes of `x` through `kernel` [*inputs, *features], plus `bias` [*features].
 
-    The backward pass is written out for the kernel's gradient: of the two factors the smaller is the one that is
-    transposed, where autodiff takes the output's gradient, four times the larger in a feed-forward block.
+    Multiplied as matrices: of a product [B, L, H, d] a TPU's compiler makes words the last axis, and copies it for a
+    kernel. The backward pass is written out for the kernel's gradient: of the two factors the smaller is the one that
+    is transposed, where autodiff takes the output's gradient, four times the larger in a feed-forward block.
     """
-    y = jax.lax.dot_general(x, kernel, ((_axes(x)[-inputs:], _axes(kernel)[:inputs]), ((), ())))
+    x_RxI, kernel_IxF = _as_matrices(x, kernel, inputs)
+    y = (x_RxI @ kernel_IxF).reshape(*x.shape[:-inputs], *kernel.shape[inputs:])
     return y + bias.reshape((1,) * (y.ndim - bias.ndim) + bias.shape)
 
 
@@ -85,19 +113,22 @@ def _affine_forward(x: jax.Array, kernel: jax.Array, bias: jax.Array, inputs: in
 
 def _affine_backward(inputs: int, saved: tuple, g: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     x, kernel = saved
-    features = kernel.ndim - inputs
-    rows = _axes(x)[:-inputs]
-    g_x = jax.lax.dot_general(g, kernel, ((_axes(g)[-features:], _axes(kernel)[inputs:]), ((), ())))
-    if x.size <= g.size:
-        g_kernel = jax.lax.dot_general(x, g, ((rows, rows), ((), ())))
-    else:
-        g_kernel = jnp.moveaxis(
-            jax.lax.dot_general(g, x, ((rows, rows), ((), ()))), range(features), range(-features, 0)
-        )
-    return g_x, g_kernel, g.sum(rows)
+    x_RxI, kernel_IxF = _as_matrices(x, kernel, inputs)
+    g_RxF = g.reshape(*x_RxI.shape[:-1], -1)
+    rows = _axes(x_RxI)[:-1]
+    a, b = (x_RxI, g_RxF) if x.size <= g.size else (g_RxF, x_RxI)
+    g_kernel = jax.lax.dot_general(a, b, ((rows, rows), ((), ())))
+    g_kernel = g_kernel if x.size <= g.size else g_kernel.T
+    return (g_RxF @ kernel_IxF.T).reshape(x.shape), g_kernel.reshape(kernel.shape), g.sum(_axes(x)[:-inputs])
 
 
 affine.defvjp(_affine_forward, _affine_backward)
+
+
+def _as_matrices(x: jax.Array, kernel: jax.Array, inputs: int) -> tuple[jax.Array, jax.Array]:
+    """x [*lead, inputs], kernel [inputs, features]."""
+    width = math.prod(kernel.shape[:inputs])
+    return x.reshape(*x.shape[:-inputs], width), kernel.reshape(width, -1)
 
 
 def _axes(x: jax.Array) -> tuple[int, ...]:
@@ -118,12 +149,25 @@ class Dropout(nn.Module):
         kept = kept_of_256(self.rate)
         if not train or kept == 256:
             return x
-        is_kept = keep_rows(self.seed(), row_numbers(len(x)), kept, x.shape[1:])
-        return jnp.where(is_kept, x * (256 / max(kept, 1)), jnp.zeros((), x.dtype))
+        return _drop(x, self.seed(), row_numbers(len(x)), kept)
 
     def seed(self) -> jax.Array:
         """Two random words, uint32 [2]: what is kept is a function of them."""
         return jax.random.bits(self.make_rng("dropout"), (2,), jnp.uint32)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _drop(x: jax.Array, seed_2: jax.Array, rows_B: jax.Array, kept: int) -> jax.Array:
+    """The backward pass draws again: nothing is kept for it."""
+    is_kept = keep_rows(seed_2, rows_B, kept, x.shape[1:])
+    return jnp.where(is_kept, x * (256 / max(kept, 1)), jnp.zeros((), x.dtype))
+
+
+def _drop_forward(x: jax.Array, seed_2: jax.Array, rows_B: jax.Array, kept: int) -> tuple:
+    return _drop(x, seed_2, rows_B, kept), (seed_2, rows_B)
+
+
+_drop.defvjp(_drop_forward, lambda kept, saved, g: (_drop(g, *saved, kept), None, None))
 
 
 def row_numbers(rows: int) -> jax.Array:
@@ -181,10 +225,27 @@ def _numbers_within(rows: int, ids: jax.Array) -> jax.Array:
     return jnp.where((mine >= 0) & (mine < rows), mine, rows)
 
 
+@jax.custom_vjp
 def gelu(x: jax.Array) -> jax.Array:
-    """x * Phi(x) by the error function, in float32: the exact form, not the tanh approximation."""
-    x_exact = at_least_float32(x)
-    return (0.5 * x_exact * (1 + jax.lax.erf(x_exact * 2**-0.5))).astype(x.dtype)
+    """x * Phi(x) by the error function, in float32: the exact form, not the tanh approximation.
+
+    For the backward pass it keeps `x` as it came, where autodiff keeps three arrays in float32.
+    """
+    exact = at_least_float32(x)
+    return (exact * _normal_cdf(exact)).astype(x.dtype)
+
+
+def _gelu_backward(x: jax.Array, g: jax.Array) -> tuple[jax.Array]:
+    exact = at_least_float32(x)
+    density = jnp.exp(-0.5 * jnp.square(exact)) * (2 * math.pi) ** -0.5
+    return ((at_least_float32(g) * (_normal_cdf(exact) + exact * density)).astype(x.dtype),)
+
+
+gelu.defvjp(lambda x: (gelu(x), x), _gelu_backward)
+
+
+def _normal_cdf(x: jax.Array) -> jax.Array:
+    return 0.5 * (1 + jax.lax.erf(x * 2**-0.5))
 
 
 def at_least_float32(x: jax.Array) -> jax.Array:
