@@ -27,7 +27,7 @@ def test_norm_is_exact_where_the_mean_is_far_from_zero(rng):
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5])
-@pytest.mark.parametrize("shape", [(64, 129), (200, 64)])
+@pytest.mark.parametrize("shape", [(200, 129), (200, 640)])
 def test_dropout_keeps_the_stated_share_and_the_mean(rate, shape):
     x = jnp.ones(shape)
     got = np.asarray(Dropout(rate).apply({}, x, True, rngs={"dropout": jax.random.key(0)}))
@@ -35,7 +35,7 @@ def test_dropout_keeps_the_stated_share_and_the_mean(rate, shape):
     error = 4 * np.sqrt(kept * (1 - kept) / got.size)
     assert abs((got > 0).mean() - kept) < error
     np.testing.assert_allclose(np.unique(got), [0, 1 / kept], rtol=1e-6)
-    columns = (got > 0).mean(0)  # every lane of the shared random word drops
+    columns = (got > 0).mean(0)  # every byte of a shared random word drops
     assert (columns < 1).all() and (columns > 0).all()
 
 
@@ -43,6 +43,38 @@ def test_dropped_neighbours_are_independent():
     got = np.asarray(Dropout(0.5).apply({}, jnp.ones((2000, 8)), True, rngs={"dropout": jax.random.key(0)})) > 0
     correlation = np.corrcoef(got.T.astype(float)) - np.eye(8)
     assert np.abs(correlation).max() < 5 / np.sqrt(2000)
+
+
+def test_dropout_is_undone_by_no_one_in_the_backward_pass():
+    """What is drawn again there is what was drawn."""
+    x = jnp.linspace(1.0, 2.0, 600).reshape(2, 3, 100)
+
+    def dropped(x):
+        return Dropout(0.3).apply({}, x, True, rngs={"dropout": jax.random.key(0)})
+
+    slope = jax.grad(lambda x: dropped(x).sum())(x)
+    np.testing.assert_allclose(slope * x, dropped(x), rtol=1e-6)
+
+
+def test_the_written_gradients_of_norm_and_gelu_are_those_of_their_float64_definitions(rng):
+    x, g = rng.normal(1, 2, (2, 3, 7, 32))
+    params = {"scale": rng.normal(size=32), "bias": rng.normal(size=32)}
+    with jax.enable_x64(True):
+        norm = lambda x, params: layer_norm_plain(x, params["scale"], params["bias"])  # noqa: E731
+        want = jax.vjp(norm, jnp.asarray(x), jax.tree.map(jnp.asarray, params))[1](jnp.asarray(g))
+        want_gelu = jax.vjp(lambda x: x * jax.scipy.stats.norm.cdf(x), jnp.asarray(x))[1](jnp.asarray(g))
+    got = jax.vjp(lambda x, p: Norm(ModelConfig()).apply({"params": p}, x), *jax.tree.map(jnp.float32, (x, params)))[1](
+        jnp.float32(g)
+    )
+    got_gelu = jax.vjp(gelu, jnp.float32(x))[1](jnp.float32(g))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5), (*got, *got_gelu), (*want, *want_gelu)
+    )
+
+
+def layer_norm_plain(x, scale, bias):
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / jnp.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * scale[None, None] + bias[None, None]
 
 
 def test_dropout_of_nothing_or_without_training_is_the_identity():
