@@ -45,7 +45,8 @@ class Context:
 class Attention(nn.Module):
     """softmax(q . k / sqrt(terms * d) + position terms) v, projected back to the width (tupe.md 1.0, 1.4).
 
-    In a mixed layer convolution heads stand behind the attention heads, and share their queries (ConvBERT).
+    In a mixed layer convolution heads stand behind the attention heads, and share their queries (ConvBERT). A kernel
+    that takes the case mixes the values without the logits of all rows in memory (`model.kernels`).
     """
 
     config: ModelConfig
@@ -58,15 +59,15 @@ class Attention(nn.Module):
         meet, scheme = compatibility(config), Scheme(config, "layer", name="positions")
 
         q_BxLxHxd, k_BxLxHxd = (constrain(x, *BY_HEADS) for x in meet(x_BxLxD))
+        heads, inward = (config.attention_heads, config.head_width), ("embed", "heads", "head_width")
+        v_BxLxHxd = constrain(Projection(config, heads, inward, dtype=dtype, name="value")(x_BxLxD), *BY_HEADS)
         scaled_BxLxHxd = q_BxLxHxd * scheme.scale
         placed_q, placed_k = scheme.queries_and_keys(scaled_BxLxHxd, k_BxLxHxd, places, tables)
         terms_BxHxLxL = scheme.content_terms(scaled_BxLxHxd, k_BxLxHxd, places, tables, meet)
-        heads, inward = (config.attention_heads, config.head_width), ("embed", "heads", "head_width")
-        v_BxLxHxd = constrain(Projection(config, heads, inward, dtype=dtype, name="value")(x_BxLxD), *BY_HEADS)
 
         counts_heads = self.is_mutable_collection(HEADS) and not self.is_initializing()
-        dropout, bias_BxHxLxL = Dropout(config.attention_dropout), context.bias_BxHxLxL
         rate = config.attention_dropout if train else 0.0
+        dropout, bias_BxHxLxL = Dropout(rate), context.bias_BxHxLxL
         kernel = attention_kernel(
             config, x_BxLxD.shape[1], rate,
             "a term of words and positions is added to the logits" if terms_BxHxLxL is not None else None,
@@ -76,10 +77,9 @@ class Attention(nn.Module):
         )  # fmt: skip
         if kernel != XLA:
             bias_HxLxL = None if bias_BxHxLxL is None else bias_BxHxLxL[0]
-            mixed_BxLxHxd = mixed_by_attention(
-                kernel, placed_q, placed_k, v_BxLxHxd, context.segments_BxL, context.may_meet(), bias_HxLxL,
-                rate, dropout.seed() if rate else None,
-            )  # fmt: skip
+            seed_2 = dropout.seed() if rate else None
+            words = (placed_q, placed_k, v_BxLxHxd, context.segments_BxL)
+            mixed_BxLxHxd = mixed_by_attention(kernel, *words, context.may_meet(), bias_HxLxL, rate, seed_2)
         else:
             logits_BxHxLxL = jnp.einsum("BQHd,BKHd->BHQK", placed_q, placed_k, preferred_element_type=exact)
             for term_BxHxLxL in (terms_BxHxLxL, bias_BxHxLxL):
