@@ -16,7 +16,7 @@ from posenc_jax.kernels.dropout import LANES, keep, row_key
 _MASKED = -1e30
 """Added to the logit of a pair that may not meet: all else in it is rounded away, as if it had been replaced."""
 _SUBLANES = 8
-QUERIES = 512
+_QUERIES = 512
 """Rows of a matrix of logits that are worked on at a time."""
 
 
@@ -52,7 +52,7 @@ class Form:
         return 256 / max(self.kept, 1)
 
     def chunks(self) -> list[slice]:
-        return [slice(first, min(first + QUERIES, self.length)) for first in range(0, self.length, QUERIES)]
+        return [slice(first, min(first + _QUERIES, self.length)) for first in range(0, self.length, _QUERIES)]
 
     def lanes(self, head: int) -> slice:
         return slice(head * self.head_width, (head + 1) * self.head_width)

@@ -14,7 +14,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from posenc_jax.errors import UsageError
-from posenc_jax.kernels.attention_blocks import QUERIES, Form, backward, forward
+from posenc_jax.kernels.attention_blocks import Form, backward, forward
 from posenc_jax.kernels.dropout import LANES, kept_of_256
 
 _MIB = 2**20
@@ -103,8 +103,8 @@ def vmem_bytes(form: Form, dtype: Any) -> int:
     moves while the last block is worked on, and six matrices of logits (measured: four to five)."""
     lanes = -(-form.length // LANES) * LANES
     words = 7 * form.length * max(form.block_width, LANES) * jnp.dtype(dtype).itemsize
-    matrices = {"none": 0, "matrix": 4, "table": 2}[form.bias] * form.block_heads
-    return 2 * words + 4 * lanes * (matrices * form.length + 6 * min(form.length, QUERIES))
+    matrices = {"none": 0, "matrix": 4, "table": 2}[form.bias] * form.block_heads + 6
+    return 2 * words + 4 * matrices * form.length * lanes
 
 
 def _kind(bias_HxLxL: jax.Array | None, table_HxD: jax.Array | None) -> str:
