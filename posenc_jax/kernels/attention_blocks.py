@@ -16,6 +16,7 @@ from posenc_jax.kernels.dropout import LANES, keep, row_key
 _MASKED = -1e30
 """Added to the logit of a pair that may not meet: all else in it is rounded away, as if it had been replaced."""
 _SUBLANES = 8
+_reciprocal = pltpu.reciprocal if hasattr(pltpu, "reciprocal") else pl.reciprocal  # moved after jax 0.10
 _QUERIES = 512
 """Rows of a matrix of logits that are worked on at a time."""
 
@@ -204,7 +205,7 @@ def _repeated(x_Qx128: jax.Array, keys: int) -> jax.Array:
 def _inverse(total_Qx1: jax.Array) -> jax.Array:
     """1 / total by the chip's estimate and Newton's steps: a division also looks for zeros and infinities, and here
     are none."""
-    inverse_Qx1 = pl.reciprocal(total_Qx1, approx=True)
+    inverse_Qx1 = _reciprocal(total_Qx1, approx=True)
     for _ in range(2):
         inverse_Qx1 = inverse_Qx1 * (2 - total_Qx1 * inverse_Qx1)
     return inverse_Qx1
