@@ -7,7 +7,7 @@ import pytest
 from jax.sharding import AxisType, PartitionSpec
 
 from posenc_jax.errors import UsageError
-from posenc_jax.kernels.biased_attention import biased_attention, refuses, toeplitz
+from posenc_jax.kernels.biased_attention import biased_attention, refuses
 from posenc_jax.model.attention import MASKED, Context
 from tests.kernels import attention_oracle as oracle
 
@@ -122,11 +122,6 @@ def test_a_row_without_a_word_is_the_mean_of_its_values_and_moves_nothing_but_th
     values = arrays[2].mean(1, keepdims=True)
     np.testing.assert_allclose(out, np.broadcast_to(values, out.shape), atol=1e-6)
     assert not np.any(g_q) and not np.any(g_k) and not np.any(g_bias) and np.all(np.any(g_v, axis=(1, 2, 3)))
-
-
-def test_the_matrix_of_a_table_is_that_of_its_differences(rng):
-    table_HxD = rng.normal(size=(3, 13)).astype(np.float32)
-    np.testing.assert_array_equal(toeplitz(table_HxD, 7), oracle.matrix_of(table_HxD, 7))
 
 
 # ---- dropout ------------------------------------------------------------------------------------------------------
