@@ -4,6 +4,7 @@ W: lanes of the block, its heads beside each other. Q: queries worked on at a ti
 """
 
 import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import jax
@@ -13,10 +14,13 @@ from jax.experimental.pallas import tpu as pltpu
 
 from posenc_jax.kernels.dropout import LANES, keep, row_key
 
+Ref = Any
+"""A part of an array in a chip's fast memory, which Pallas has no public type for."""
 _MASKED = -1e30
 """Added to the logit of a pair that may not meet: all else in it is rounded away, as if it had been replaced."""
 _SUBLANES = 8
-QUERIES = 512
+_reciprocal = pltpu.reciprocal if hasattr(pltpu, "reciprocal") else pl.reciprocal  # moved after jax 0.10
+_QUERIES = 512
 """Rows of a matrix of logits that are worked on at a time."""
 
 
@@ -52,13 +56,23 @@ class Form:
         return 256 / max(self.kept, 1)
 
     def chunks(self) -> list[slice]:
-        return [slice(first, min(first + QUERIES, self.length)) for first in range(0, self.length, QUERIES)]
+        return [slice(first, min(first + _QUERIES, self.length)) for first in range(0, self.length, _QUERIES)]
 
     def lanes(self, head: int) -> slice:
         return slice(head * self.head_width, (head + 1) * self.head_width)
 
 
-def forward(form: Form, numbers_ref, rows_ref, has_words_ref, q_ref, k_ref, v_ref, segments_ref, *refs) -> None:
+def forward(
+    form: Form,
+    numbers_ref: Ref,
+    rows_ref: Ref,
+    has_words_ref: Ref,
+    q_ref: Ref,
+    k_ref: Ref,
+    v_ref: Ref,
+    segments_ref: Ref,
+    *refs: Ref,
+) -> None:
     """`refs`: the bias if there is one, the output, a bias to be made from a table."""
     bias_ref, (out_ref, *scratch) = _taken(form.bias != "none", refs)
     matrix_ref = _toeplitz(form, bias_ref, scratch)
@@ -77,7 +91,18 @@ def forward(form: Form, numbers_ref, rows_ref, has_words_ref, q_ref, k_ref, v_re
         out_ref[0, chunk] = out_QxW.astype(out_ref.dtype)
 
 
-def backward(form: Form, numbers_ref, rows_ref, has_words_ref, q_ref, k_ref, v_ref, g_ref, segments_ref, *refs) -> None:
+def backward(
+    form: Form,
+    numbers_ref: Ref,
+    rows_ref: Ref,
+    has_words_ref: Ref,
+    q_ref: Ref,
+    k_ref: Ref,
+    v_ref: Ref,
+    g_ref: Ref,
+    segments_ref: Ref,
+    *refs: Ref,
+) -> None:
     """`refs`: the bias if there is one, the gradients of q, k, v and of it, a bias made from a table and its gradient.
 
     With p the weights, r the keep mask over the keep rate and g_p = g v': g_v = (r p)' g, g_q = g_s k, g_k = g_s' q,
@@ -89,7 +114,10 @@ def backward(form: Form, numbers_ref, rows_ref, has_words_ref, q_ref, k_ref, v_r
     sum_ref = scratch[1] if form.bias == "table" else g_bias_ref
     keep_head = _keeper(form, numbers_ref, rows_ref)
     if sum_ref is not None:
-        pl.when(pl.program_id(1) == 0)(lambda: sum_ref.__setitem__(..., jnp.zeros(sum_ref.shape, sum_ref.dtype)))
+
+        @pl.when(pl.program_id(1) == 0)
+        def _() -> None:
+            sum_ref[...] = jnp.zeros(sum_ref.shape, sum_ref.dtype)
 
     k_KxW, v_KxW = _without_other_rows(form, k_ref[0]), _without_other_rows(form, v_ref[0])
     q_WxK, g_WxK, query_Kx128 = q_ref[0].T, g_ref[0].T, _turned(segments_ref[0])
@@ -116,17 +144,20 @@ def backward(form: Form, numbers_ref, rows_ref, has_words_ref, q_ref, k_ref, v_r
         g_q_ref[0, chunk] = g_q_QxW.astype(g_q_ref.dtype)
     g_k_ref[0], g_v_ref[0] = (jnp.concatenate(parts).T.astype(k_KxW.dtype) for parts in (g_k, g_v))
     if form.bias == "table":
-        pl.when(pl.program_id(1) == pl.num_programs(1) - 1)(lambda: _fold_toeplitz(form, sum_ref, g_bias_ref))
+
+        @pl.when(pl.program_id(1) == pl.num_programs(1) - 1)
+        def _() -> None:
+            _fold_toeplitz(form, sum_ref, g_bias_ref)
 
 
-def _taken(there: bool, refs: Any) -> tuple[Any, Any]:
+def _taken(there: bool, refs: Sequence[Ref]) -> tuple[Ref | None, Sequence[Ref]]:
     return (refs[0], refs[1:]) if there else (None, refs)
 
 
 # ---- the bias -----------------------------------------------------------------------------------------------------
 
 
-def _toeplitz(form: Form, bias_ref: Any, scratch: Any) -> Any:
+def _toeplitz(form: Form, bias_ref: Ref | None, scratch: Sequence[Ref]) -> Ref | None:
     """The matrix of each head: row i of one made from a table is the table moved i places to the right.
 
     Eight rows, then twice as many as there are until there are enough: every move is one of whole arrays.
@@ -146,7 +177,7 @@ def _toeplitz(form: Form, bias_ref: Any, scratch: Any) -> Any:
     return scratch[0]
 
 
-def _fold_toeplitz(form: Form, sum_ref: Any, g_bias_ref: Any) -> None:
+def _fold_toeplitz(form: Form, sum_ref: Ref, g_bias_ref: Ref) -> None:
     """Sums a matrix's diagonals: the way of `_toeplitz` backwards."""
     rows = _SUBLANES
     while rows < form.length:
@@ -167,7 +198,7 @@ def _moved_by_row(x_8xT: jax.Array, places: int) -> jax.Array:
     return x_8xT
 
 
-def _part(matrix_ref: Any, head: int, chunk: slice) -> jax.Array | None:
+def _part(matrix_ref: Ref | None, head: int, chunk: slice) -> jax.Array | None:
     return None if matrix_ref is None else matrix_ref[head, chunk].astype(jnp.float32)
 
 
@@ -204,13 +235,13 @@ def _repeated(x_Qx128: jax.Array, keys: int) -> jax.Array:
 def _inverse(total_Qx1: jax.Array) -> jax.Array:
     """1 / total by the chip's estimate and Newton's steps: a division also looks for zeros and infinities, and here
     are none."""
-    inverse_Qx1 = pl.reciprocal(total_Qx1, approx=True)
+    inverse_Qx1 = _reciprocal(total_Qx1, approx=True)
     for _ in range(2):
         inverse_Qx1 = inverse_Qx1 * (2 - total_Qx1 * inverse_Qx1)
     return inverse_Qx1
 
 
-def _keeper(form: Form, numbers_ref: Any, rows_ref: Any) -> Any:
+def _keeper(form: Form, numbers_ref: Ref, rows_ref: Ref) -> Callable[[int, slice], jax.Array]:
     """keep_head(head of the block, chunk) -> boolean [Q, K]."""
     first_head, row = numbers_ref[2] + pl.program_id(0) * form.block_heads, rows_ref[pl.program_id(1)]
     seed = numbers_ref[0], numbers_ref[1]

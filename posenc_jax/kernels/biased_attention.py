@@ -6,6 +6,7 @@ and its gradient grows where it lies.
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -14,12 +15,14 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from posenc_jax.errors import UsageError
-from posenc_jax.kernels.attention_blocks import QUERIES, Form, backward, forward
+from posenc_jax.kernels.attention_blocks import Form, backward, forward
 from posenc_jax.kernels.dropout import LANES, kept_of_256
 
 _MIB = 2**20
 _VMEM = {"v4": 16 * _MIB, "v5e": 128 * _MIB, "v5p": 64 * _MIB, "v6e": 128 * _MIB, "tpu7x": 64 * _MIB}
 """Of one core."""
+_USUAL_VMEM = 16 * _MIB
+"""What a kernel may use unless it says otherwise."""
 
 
 def biased_attention(
@@ -43,30 +46,24 @@ def biased_attention(
     `bias_HxLxL`, or `table_HxD` with D = 2 L - 1 entries a head, that of a key and a query at [key - query + L - 1].
     `dropout` of the weights, to the nearest 1/256, is a function of `seed_2` (uint32 [2]), the row's number `rows_B`
     (0, 1, ... by default) and the head's, counted from `first_head`: where rows and heads lie changes nothing.
-    Raises `UsageError` with the sentence of `refuses`.
+    Raises `UsageError` with the sentence of `refuses`, and where arguments do not fit each other.
     """
     batch, length, heads, width = query_BxLxHxd.shape
-    form = Form(heads, width, length, _kind(bias_HxLxL, table_HxD), kept_of_256(dropout), interpret)
-    if sentence := refuses(heads, width, length, query_BxLxHxd.dtype, form.bias):
-        raise UsageError(sentence)
+    kind = "matrix" if bias_HxLxL is not None else "table" if table_HxD is not None else "none"
+    form = Form(heads, width, length, kind, kept_of_256(dropout), interpret)
+    bias = table_HxD if kind == "table" else bias_HxLxL
+    _check(form, query_BxLxHxd.dtype, bias, bias_HxLxL is not None and table_HxD is not None)
     if form.kept < 256 and seed_2 is None:
         raise UsageError(f"dropout={dropout} needs seed_2, two random words")
-    bias = bias_HxLxL
-    shape = {"none": None, "matrix": (heads, length, length), "table": (heads, 2 * length - 1)}[form.bias]
-    given = table_HxD if form.bias == "table" else bias
-    if given is not None and given.shape != shape:
-        raise UsageError(
-            f"a {form.bias} of {heads} heads for length {length} is {list(shape)}, not {list(given.shape)}"
-        )
-    if form.bias == "table":
-        fill = form.table_width - table_HxD.shape[1]
-        bias = jnp.pad(table_HxD.astype(jnp.float32), ((0, 0), (0, fill)))[:, None]
+
+    if kind == "table":
+        bias = jnp.pad(bias.astype(jnp.float32), ((0, 0), (0, form.table_width - bias.shape[1])))[:, None]
     seed_2 = jnp.zeros(2, jnp.uint32) if seed_2 is None else seed_2
     first_head_1 = jnp.asarray(first_head, jnp.int32).reshape(1)
     numbers_3 = jnp.concatenate([jax.lax.bitcast_convert_type(seed_2, jnp.int32), first_head_1])
     rows_B = jnp.arange(batch, dtype=jnp.int32) if rows_B is None else rows_B.astype(jnp.int32)
     has_words_B = jnp.any(segments_BxL > 0, axis=1).astype(jnp.int32)
-    # Beside each other: a [.., H, d] of the tiles' sizes is up to 2.7 times as large in memory.
+    # Heads beside each other: an array whose last axes are H and d is up to 2.7 times as large, padded to whole tiles.
     flat = (x.reshape(batch, length, heads * width) for x in (query_BxLxHxd, key_BxLxHxd, value_BxLxHxd))
     mixed_BxLxD = _attend(form, *flat, bias, segments_BxL[:, None], (numbers_3, rows_B, has_words_B))
     return mixed_BxLxD.reshape(batch, length, heads, width)
@@ -91,32 +88,38 @@ def refuses(
     return None
 
 
-def toeplitz(table_HxD: jax.Array, length: int) -> jax.Array:
-    """[H, 2 L - 1] -> [H, L, L], the entry of a key and a query from [key - query + L - 1]: what the kernel does with a
-    table, for chips on which it cannot."""
-    position_L = jnp.arange(length)
-    return table_HxD[:, position_L[None, :] - position_L[:, None] + length - 1]
-
-
 def vmem_bytes(form: Form, dtype: Any) -> int:
     """What the backward pass, the larger one, may use of a core's fast memory: what the grid moves, twice, so that it
     moves while the last block is worked on, and six matrices of logits (measured: four to five)."""
     lanes = -(-form.length // LANES) * LANES
     words = 7 * form.length * max(form.block_width, LANES) * jnp.dtype(dtype).itemsize
-    matrices = {"none": 0, "matrix": 4, "table": 2}[form.bias] * form.block_heads
-    return 2 * words + 4 * lanes * (matrices * form.length + 6 * min(form.length, QUERIES))
+    matrices = {"none": 0, "matrix": 4, "table": 2}[form.bias] * form.block_heads + 6
+    return 2 * words + 4 * matrices * form.length * lanes
 
 
-def _kind(bias_HxLxL: jax.Array | None, table_HxD: jax.Array | None) -> str:
-    if bias_HxLxL is not None and table_HxD is not None:
-        raise UsageError("the attention kernel takes a bias or a table, not both; add `toeplitz(table)` to the bias")
-    return "matrix" if bias_HxLxL is not None else "table" if table_HxD is not None else "none"
+def _check(form: Form, dtype: Any, bias: jax.Array | None, is_double: bool) -> None:
+    if is_double:
+        raise UsageError(
+            "the attention kernel takes a matrix or a table, not both; add the table's matrix to the other"
+        )
+    if sentence := refuses(form.heads, form.head_width, form.length, dtype, form.bias):
+        raise UsageError(sentence)
+    shape = (form.heads, form.length, form.length) if form.bias == "matrix" else (form.heads, 2 * form.length - 1)
+    if bias is not None and bias.shape != shape:
+        raise UsageError(f"a {form.bias} for length {form.length} is {list(shape)}, not {list(bias.shape)}")
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attend(form: Form, q_BxLxD, k_BxLxD, v_BxLxD, bias, segments_Bx1xL, numbers) -> jax.Array:
-    words = [q_BxLxD, k_BxLxD, v_BxLxD]
-    return _call(form, forward, words, segments_Bx1xL, bias, numbers)[0]
+def _attend(
+    form: Form,
+    q_BxLxD: jax.Array,
+    k_BxLxD: jax.Array,
+    v_BxLxD: jax.Array,
+    bias: jax.Array | None,
+    segments_Bx1xL: jax.Array,
+    numbers: tuple[jax.Array, ...],
+) -> jax.Array:
+    return _call(form, forward, [q_BxLxD, k_BxLxD, v_BxLxD], segments_Bx1xL, bias, numbers)[0]
 
 
 def _attend_forward(form: Form, *arguments: Any) -> tuple:
@@ -125,15 +128,23 @@ def _attend_forward(form: Form, *arguments: Any) -> tuple:
 
 def _attend_backward(form: Form, saved: tuple, g_BxLxD: jax.Array) -> tuple:
     *words, bias, segments_Bx1xL, numbers = saved
-    *gradients, _ = (*_call(form, backward, [*words, g_BxLxD], segments_Bx1xL, bias, numbers), None)
-    g_bias = None if bias is None else gradients[3].astype(bias.dtype)
-    return (*gradients[:3], g_bias, None, None)
+    g_q, g_k, g_v, *g_bias = _call(form, backward, [*words, g_BxLxD], segments_Bx1xL, bias, numbers)
+    return g_q, g_k, g_v, g_bias[0].astype(bias.dtype) if g_bias else None, None, None
 
 
 _attend.defvjp(_attend_forward, _attend_backward)
 
 
-def _call(form: Form, body: Any, words: list[jax.Array], segments_Bx1xL, bias, numbers) -> list[jax.Array]:
+def _call(
+    form: Form,
+    body: Callable[..., None],
+    words: list[jax.Array],
+    segments_Bx1xL: jax.Array,
+    bias: jax.Array | None,
+    numbers: tuple[jax.Array, ...],
+) -> list[jax.Array]:
+    """Runs one of the two kernels; `numbers` are scalars it reads before its blocks: seed and first head, the rows'
+    numbers, and whether a row has a word."""
     batch, length, _ = words[0].shape
     is_backward = body is backward
     of_words = pl.BlockSpec((1, length, form.block_width), lambda block, row, *_: (row, 0, block))
@@ -159,7 +170,8 @@ def _call(form: Form, body: Any, words: list[jax.Array], segments_Bx1xL, bias, n
         out_shape=results,
         grid_spec=grid,
         compiler_params=pltpu.CompilerParams(
-            dimension_semantics=("parallel", "arbitrary"), vmem_limit_bytes=vmem_bytes(form, words[0].dtype)
+            dimension_semantics=("parallel", "arbitrary"),
+            vmem_limit_bytes=max(_USUAL_VMEM, vmem_bytes(form, words[0].dtype)),
         ),
         interpret=form.interpret,
         name=f"biased_attention_{body.__name__}",

@@ -7,7 +7,7 @@ import pytest
 from jax.sharding import AxisType, PartitionSpec
 
 from posenc_jax.errors import UsageError
-from posenc_jax.kernels.biased_attention import biased_attention, refuses, toeplitz
+from posenc_jax.kernels.biased_attention import biased_attention, refuses
 from posenc_jax.model.attention import MASKED, Context
 from tests.kernels import attention_oracle as oracle
 
@@ -124,11 +124,6 @@ def test_a_row_without_a_word_is_the_mean_of_its_values_and_moves_nothing_but_th
     assert not np.any(g_q) and not np.any(g_k) and not np.any(g_bias) and np.all(np.any(g_v, axis=(1, 2, 3)))
 
 
-def test_the_matrix_of_a_table_is_that_of_its_differences(rng):
-    table_HxD = rng.normal(size=(3, 13)).astype(np.float32)
-    np.testing.assert_array_equal(toeplitz(table_HxD, 7), oracle.matrix_of(table_HxD, 7))
-
-
 # ---- dropout ------------------------------------------------------------------------------------------------------
 
 
@@ -178,32 +173,40 @@ def test_neighbours_and_other_seeds_draw_apart():
 # ---- on a mesh ----------------------------------------------------------------------------------------------------
 
 
-def test_eight_devices_compute_what_one_does():
-    """Rows over two axes, heads over one; the bias's gradient is summed over the rows'."""
+@pytest.mark.parametrize("outer", [(), ("data",)], ids=["at_once", "inside_a_part"])
+def test_eight_devices_compute_what_one_does(outer):
+    """Rows over two axes, heads over one; the bias's gradient is summed over the rows'. Also where the training step
+    has made "data" its own already."""
     mesh = jax.make_mesh((2, 2, 2), ("data", "fsdp", "tensor"), axis_types=(AxisType.Auto,) * 3)
-    rows, heads = PartitionSpec(("data", "fsdp")), PartitionSpec("tensor")
-    words = PartitionSpec(("data", "fsdp"), None, "tensor")
+    inner = tuple(axis for axis in ("data", "fsdp") if axis not in outer)
     arrays, segments = case(24, 4, 32, "matrix", rows=4)
     arrays, segments = (
         [x if i == 4 else np.concatenate([x, x]) for i, x in enumerate(arrays)],
         np.tile(segments, (2, 1)),
     )
 
-    def local(q, k, v, b, segments, rows):
+    def part(q, k, v, b, segments, rows):
         first_head = jax.lax.axis_index("tensor") * q.shape[2]
         options = {"rows_B": rows, "first_head": first_head, "dropout": 0.1, "seed_2": SEED, "interpret": True}
         return biased_attention(q, k, v, segments, b, **options)
 
+    def spread(function, rows, heads, axes):
+        words, rows = PartitionSpec(rows, None, heads), PartitionSpec(rows)
+        specs = {"in_specs": (words,) * 3 + (PartitionSpec(heads), rows, rows), "out_specs": words}
+        return jax.shard_map(function, axis_names=set(axes), check_vma=False, **specs)
+
     @jax.jit
-    def spread(q, k, v, g, b):
-        specs = {"in_specs": (words,) * 3 + (heads, rows, rows), "out_specs": words}
-        several = jax.shard_map(local, mesh=mesh, check_vma=False, **specs)
-        value, pull = jax.vjp(lambda *x: several(*x, segments, jnp.arange(8)), q, k, v, b)
+    def several(q, k, v, g, b):
+        function = spread(part, inner, "tensor", (*inner, "tensor"))
+        function = spread(function, outer, None, outer) if outer else function
+        value, pull = jax.vjp(lambda *x: function(*x, segments, jnp.arange(8)), q, k, v, b)
         return value, *pull(g)
 
+    with jax.set_mesh(mesh):
+        found = several(*arrays)
     alone = jax.jit(lambda arrays: kernel(arrays, segments, "matrix", dropout=0.1, seed_2=SEED))(arrays)
-    for several, one in zip(spread(*arrays), alone, strict=True):
-        assert error(several, np.asarray(one, np.float64)) <= 1e-6
+    for got, want in zip(found, alone, strict=True):
+        assert error(got, np.asarray(want, np.float64)) <= 1e-6
 
 
 # ---- what is refused ----------------------------------------------------------------------------------------------
