@@ -1,6 +1,7 @@
 """`bench`: speed as a ratio to a peer's, both measured in one run."""
 
 import argparse
+import json
 import os
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from posenc_jax.errors import DONE
 
 def main(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
+    if args.what == "kernels":
+        return _kernels(args)
     from posenc_jax.evaluation.bench.ratio import require
 
     if args.what == "mlm":
@@ -35,6 +38,20 @@ def main(argv: list[str]) -> int:
     return DONE
 
 
+def _kernels(args: argparse.Namespace) -> int:
+    from posenc_jax.evaluation.bench.kernels import kernel_facts, kernel_table
+    from posenc_jax.parallel.topologies import parse_topology
+
+    topology, facts = parse_topology(args.topology), []
+    for one in kernel_facts(topology):
+        print(f"compiled: {one['name']}", flush=True)
+        facts.append(one)
+    kernel_table(facts, topology).show()
+    if args.json:
+        args.json.write_text(json.dumps({"topology": topology.name, "kernels": facts}, indent=2) + "\n", "utf-8")
+    return DONE
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m posenc_jax bench",
@@ -57,6 +74,11 @@ def _parser() -> argparse.ArgumentParser:
         "--vocab-size", type=_positive, default=8192, metavar="N", help="pieces of trained vocabularies"
     )
     prepare.add_argument("--vocab", type=Path, metavar="FILE", help="WordPiece vocabulary of the peer (trained)")
+    kernels = kinds.add_parser(
+        "kernels", formatter_class=defaults, help="memory traffic of the Pallas kernels, compiled without a TPU"
+    )
+    kernels.add_argument("--topology", default="v5e:2x2", metavar="NAME", help="as for `preflight`")
+    kernels.add_argument("--json", type=Path, metavar="FILE", help="write the facts there, too")
     for kind in (mlm, prepare):
         kind.add_argument("--against", choices=("transformers",), default="transformers", help="the peer")
         kind.add_argument("--length", type=_positive, default=128, metavar="N", help="slots of a row")
