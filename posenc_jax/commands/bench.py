@@ -43,7 +43,7 @@ def _kernels(args: argparse.Namespace) -> int:
     from posenc_jax.parallel.topologies import parse_topology
 
     topology, facts = parse_topology(args.topology), []
-    for one in kernel_facts(topology):
+    for one in kernel_facts(topology, [args.only] if args.only else ("convolution", "attention")):
         print(f"compiled: {one['name']}", flush=True)
         facts.append(one)
     kernel_table(facts, topology).show()
@@ -78,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
         "kernels", formatter_class=defaults, help="memory traffic of the Pallas kernels, compiled without a TPU"
     )
     kernels.add_argument("--topology", default="v5e:2x2", metavar="NAME", help="as for `preflight`")
+    kernels.add_argument("--only", choices=("convolution", "attention"), help="one of the two kernels")
     kernels.add_argument("--json", type=Path, metavar="FILE", help="write the facts there, too")
     for kind in (mlm, prepare):
         kind.add_argument("--against", choices=("transformers",), default="transformers", help="the peer")

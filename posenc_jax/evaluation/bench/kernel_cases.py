@@ -1,12 +1,12 @@
 """What `bench kernels` compiles: our kernels and the plain paths they stand for, at the papers' base sizes."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from posenc_jax.kernels.span_convolution import span_convolution
 from posenc_jax.layers import affine
@@ -25,7 +25,8 @@ class Case:
     """Bytes: what the forward pass and then the backward pass are given and return, each read or written once."""
     kernel: Callable
     kernel_inputs: Sequence[Shape]
-    """Those with gradients first; integers have none. The first one's shape is the output's."""
+    """Those with gradients first; integers have none. The first one's shape is the output's. Each side has its arrays
+    as it takes them without a copy: the kernels [B, L, H d], the plain path [B, L, H, d]."""
     plain: Callable | None = None
     plain_inputs: Sequence[Shape] = ()
 
@@ -63,24 +64,26 @@ def attention_case(form: str, dropout: float = 0.0) -> Case:
     from posenc_jax.kernels.biased_attention import biased_attention
 
     rows, length, heads, size = 32, 512, 12, 64
+    flat, by_heads = (rows, length, heads * size), (rows, length, heads, size)
     bias = (heads, length, length) if form == "matrix" else (heads, 2 * length - 1)
-    seed = [((2,), jnp.uint32)] if dropout else []
-    inputs = [
-        *[((rows, length, heads, size), jnp.bfloat16)] * 3,
-        (bias, jnp.float32),
-        ((rows, length), jnp.int32),
-        *seed,
-    ]
 
-    def kernel(q, k, v, bias, segments, seed=None):
-        if form == "matrix":
-            return biased_attention(q, k, v, segments, bias, dropout=dropout, seed_2=seed)
-        return biased_attention(q, k, v, segments, table_HxD=bias, dropout=dropout, seed_2=seed)
+    def inputs(x: tuple[int, ...]) -> list[Shape]:
+        seed = [((2,), jnp.uint32)] if dropout else []
+        return [*[(x, jnp.bfloat16)] * 3, (bias, jnp.float32), ((rows, length), jnp.int32), *seed]
 
-    minimum = 11 * rows * length * heads * size * 2 + 3 * int(np.prod(bias)) * 4
-    plain = {"matrix": _plain_attention, "table": _plain_attention_by_distance}[form]
-    name = f"attention, bias a {form}, 32 x 512" + (", dropout" if dropout else "")
-    return Case(name, minimum, kernel, inputs, None if dropout else plain, inputs)
+    def kernel(q_BxLxA, k_BxLxA, v_BxLxA, bias, segments_BxL, seed_2=None):
+        q, k, v = (x_BxLxA.reshape(by_heads) for x_BxLxA in (q_BxLxA, k_BxLxA, v_BxLxA))
+        given = {"bias_HxLxL": bias} if form == "matrix" else {"table_HxD": bias}
+        return biased_attention(q, k, v, segments_BxL, **given, dropout=dropout, seed_2=seed_2).reshape(flat)
+
+    return Case(
+        f"attention, bias a {form}, 32 x 512{', dropout' if dropout else ''}",
+        11 * rows * length * heads * size * 2 + 3 * math.prod(bias) * 4,
+        kernel,
+        inputs(flat),
+        None if dropout else {"matrix": _plain_attention, "table": _plain_attention_by_distance}[form],
+        inputs(by_heads),
+    )
 
 
 def _plain_attention(q_BxLxHxd, k_BxLxHxd, v_BxLxHxd, bias_HxLxL, segments_BxL):
@@ -98,9 +101,7 @@ def _plain_attention_by_distance(q_BxLxHxd, k_BxLxHxd, v_BxLxHxd, table_HxD, seg
     return _plain_attention(q_BxLxHxd, k_BxLxHxd, v_BxLxHxd, table_HxD[:, distance_LxL], segments_BxL)
 
 
-def convolution_cases() -> list[Case]:
-    return [convolution_case(32, False), convolution_case(32, True), convolution_case(128, False)]
-
-
-def attention_cases() -> list[Case]:
-    return [attention_case("matrix"), attention_case("table"), attention_case("matrix", dropout=0.1)]
+CASES: dict[str, Callable[[], list[Case]]] = {
+    "convolution": lambda: [convolution_case(32, False), convolution_case(32, True), convolution_case(128, False)],
+    "attention": lambda: [attention_case("matrix"), attention_case("table"), attention_case("matrix", dropout=0.1)],
+}

@@ -3,6 +3,7 @@
 Run as a module it is the process that compiles: libtpu reads its environment once.
 """
 
+import itertools
 import json
 import os
 import re
@@ -19,7 +20,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from posenc_jax.errors import UsageError, UserError
-from posenc_jax.evaluation.bench.kernel_cases import Case, Shape, attention_cases, convolution_cases
+from posenc_jax.evaluation.bench.kernel_cases import CASES, Case, Shape
 from posenc_jax.evaluation.tables import Table
 from posenc_jax.parallel.hbm import hbm_bytes
 from posenc_jax.parallel.topologies import (
@@ -36,21 +37,20 @@ _CALL = re.compile(r"^\s*(?:ROOT )?%?(\S+) = .* custom-call.*custom_call_target=
 # ---- the process that compiles ------------------------------------------------------------------------------------
 
 
-def measured(case: Case, mesh: Mesh, dump: Path | None = None) -> dict[str, Any]:
-    """Facts of both sides: bytes moved, bytes of temporaries, and the kernels' static bundles from the compiler's
-    `dump`, by pass."""
-    facts: dict[str, Any] = {"name": case.name, "minimum": case.minimum}
-    for side, f, inputs in (("plain", case.plain, case.plain_inputs), ("kernel", case.kernel, case.kernel_inputs)):
-        if f is not None:
-            compiled = _compiled(f, inputs, mesh)
-            text = compiled.as_text()
-            temporaries = compiled.memory_analysis().temp_size_in_bytes
-            facts[side] = {"bytes": hbm_bytes(text), "temporaries": temporaries, "calls": _CALL.findall(text)}
-    facts["bundles"] = {}
-    for call in facts["kernel"]["calls"]:
-        counted = _bundles(dump, call) if dump else None
-        if counted:
-            facts["bundles"]["backward" if "transpose" in call else "forward"] = counted
+def measured(case: Case, side: str, mesh: Mesh, dump: Path | None = None) -> dict[str, Any]:
+    """Facts of one side, "kernel" or "plain": bytes moved, bytes of temporaries, names of the kernels' calls, and
+    where the compiler leaves its dump the bundles of each, in the order of the passes."""
+    f, inputs = getattr(case, side), getattr(case, f"{side}_inputs")
+    facts = {"name": case.name, "minimum": case.minimum}
+    if f is None:
+        return facts
+    compiled = _compiled(f, inputs, mesh)
+    text = compiled.as_text()
+    calls = sorted(_CALL.findall(text), key=lambda call: "transpose" in call)
+    facts[side] = {
+        "bytes": hbm_bytes(text), "temporaries": compiled.memory_analysis().temp_size_in_bytes, "calls": calls,
+        "bundles": [counted for call in calls if dump and (counted := _bundles(dump, call))],
+    }  # fmt: skip
     return facts
 
 
@@ -75,13 +75,14 @@ def _bundles(dump: Path, call: str) -> int | None:
     return sum(line[:1].isdigit() for line in files[-1].read_text().partition("UTILIZATION:")[2].splitlines())
 
 
-def _worker(topology: str, dump: str) -> None:
+def _worker(topology: str, kernels: str, side: str, dump: str) -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
     try:
         mesh = Mesh(np.array(topology_devices(parse_topology(topology))[:1]), ("all",))
-        for case in (*convolution_cases(), *attention_cases()):
-            print(json.dumps(measured(case, mesh, Path(dump))), file=answers, flush=True)
+        for case in itertools.chain(*(CASES[kernel]() for kernel in kernels.split(","))):
+            facts = measured(case, side, mesh, Path(dump) if dump else None)
+            print(json.dumps(facts), file=answers, flush=True)
     except UserError as error:
         print(json.dumps({"refused": str(error), "exit_code": error.exit_code}), file=answers, flush=True)
 
@@ -89,27 +90,42 @@ def _worker(topology: str, dump: str) -> None:
 # ---- the command's side -------------------------------------------------------------------------------------------
 
 
-def kernel_facts(topology: Topology) -> Iterator[dict[str, Any]]:
-    """`measured` of every case, one by one. Raises `UserError` where the compiler cannot be loaded or fails."""
+def kernel_facts(topology: Topology, kernels: Sequence[str] = tuple(CASES)) -> Iterator[dict[str, Any]]:
+    """`measured` of both sides of every case of these `kernels`, one by one. Raises `UserError` where the compiler
+    cannot be loaded or fails."""
+    for sides in zip(*(side_facts(topology, kernels, side) for side in ("plain", "kernel")), strict=True):
+        yield sides[0] | sides[1]
+
+
+def side_facts(topology: Topology, kernels: Sequence[str], side: str) -> Iterator[dict[str, Any]]:
+    """`measured` of one side of every case, from a process of its own."""
     check_compiler()
-    with tempfile.TemporaryDirectory() as dump, tempfile.TemporaryFile("w+", errors="replace") as log:
-        environment = compiler_environment()
+    with tempfile.TemporaryDirectory() as folder:
+        # The plain side has no kernels to count, and its dump would be gigabytes.
+        yield from _answers(topology, kernels, side, folder if side == "kernel" else "")
+
+
+def _answers(topology: Topology, kernels: Sequence[str], side: str, dump: str) -> Iterator[dict[str, Any]]:
+    environment = compiler_environment()
+    if dump:
         wanted = f"--xla_jf_dump_to={dump} --xla_jf_dump_llo_text=true"
         environment["LIBTPU_INIT_ARGS"] = f"{environment.get('LIBTPU_INIT_ARGS', '')} {wanted}".strip()
-        command = [sys.executable, "-m", "posenc_jax.evaluation.bench.kernels", topology.name, dump]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment) as process:
-            try:
-                for line in process.stdout:
-                    facts = json.loads(line)
-                    if "refused" in facts:
-                        raise (UsageError if facts["exit_code"] == UsageError.exit_code else UserError)(
-                            facts["refused"]
-                        )
-                    yield facts
-            except BaseException:
-                process.kill()
-                raise
-        if process.returncode:
+    program = [sys.executable, "-m", "posenc_jax.evaluation.bench.kernels"]
+    command = [*program, topology.name, ",".join(kernels), side, dump]
+    with (
+        tempfile.TemporaryFile("w+", errors="replace") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment) as process,
+    ):
+        try:
+            for line in process.stdout:
+                facts = json.loads(line)
+                if "refused" in facts:
+                    raise (UsageError if facts["exit_code"] == UsageError.exit_code else UserError)(facts["refused"])
+                yield facts
+        except BaseException:
+            process.kill()
+            raise
+        if process.wait():
             log.seek(0)
             last = [line.strip() for line in log if line.strip()][-1:] or ["it said nothing"]
             raise UserError(f"the process that compiles for {topology} failed; its last words: {last[0][:300]}")
@@ -124,7 +140,6 @@ def kernel_table(facts: Sequence[dict[str, Any]], topology: Topology) -> Table:
     rows = []
     for one in facts:
         ratio = f"{one['plain']['bytes'] / one['kernel']['bytes']:.2f} x" if "plain" in one else ""
-        both = [format(one["bundles"][way], ",") if way in one["bundles"] else "" for way in ("forward", "backward")]
         rows.append(
             (
                 one["name"],
@@ -135,7 +150,7 @@ def kernel_table(facts: Sequence[dict[str, Any]], topology: Topology) -> Table:
                 f"{one['kernel']['bytes'] / one['minimum']:.3f}",
                 megabytes(one, "kernel", "temporaries", ",.1f"),
                 megabytes(one, "plain", "temporaries", ",.1f"),
-                " / ".join(filter(None, both)),
+                " / ".join(f"{bundles:,}" for bundles in one["kernel"]["bundles"]),
             )
         )
     caption = (
