@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import json
 import os
 from pathlib import Path
 
@@ -11,7 +12,9 @@ from posenc_jax.evaluation.bench.ratio import require
 
 def main(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
-    if args.what == "steps":
+    if args.what == "kernels":
+        _kernels(args)
+    elif args.what == "steps":
         _steps(args)
     else:
         require(["transformers", "tokenizers"])
@@ -45,6 +48,19 @@ def _steps(args: argparse.Namespace) -> None:
             against_each_other(names, workload, args.rounds, args.steps).show()
 
 
+def _kernels(args: argparse.Namespace) -> None:
+    from posenc_jax.evaluation.bench.kernels import kernel_facts, kernel_table
+    from posenc_jax.parallel.topologies import parse_topology
+
+    topology, facts = parse_topology(args.topology), []
+    for one in kernel_facts(topology, [args.only] if args.only else ("convolution", "attention")):
+        print(f"compiled: {one['name']}", flush=True)
+        facts.append(one)
+    kernel_table(facts, topology).show()
+    if args.json:
+        args.json.write_text(json.dumps({"topology": topology.name, "kernels": facts}, indent=2) + "\n", "utf-8")
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m posenc_jax bench",
@@ -72,6 +88,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     prepare.add_argument("--vocab", type=Path, metavar="FILE", help="WordPiece vocabulary of the peer (trained)")
     prepare.add_argument("--against", choices=("transformers",), default="transformers", help="the peer")
+    kernels = kinds.add_parser(
+        "kernels", formatter_class=defaults, help="memory traffic of the Pallas kernels, compiled without a TPU"
+    )
+    kernels.add_argument("--topology", default="v5e:2x2", metavar="NAME", help="as for `preflight`")
+    kernels.add_argument("--only", choices=("convolution", "attention"), help="one of the two kernels")
+    kernels.add_argument("--json", type=Path, metavar="FILE", help="write the facts there, too")
     for kind in (steps, prepare):
         kind.add_argument("--length", type=_positive, default=128, metavar="N", help="slots of a row")
         kind.add_argument("--rounds", type=_positive, default=5, metavar="N", help="turns of each side")

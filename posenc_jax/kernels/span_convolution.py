@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from posenc_jax.errors import UsageError
 from posenc_jax.kernels.span_kernels import backward_kernel, forward_kernel
 from posenc_jax.kernels.span_plan import (
     LANES,
@@ -48,12 +49,12 @@ def span_convolution(
     all; without them only the ends of the row count, as `model.convolution` has it. Weights are not renormalised.
     Query, key and value are all float32 or all bfloat16; the softmax and all sums are float32. A value that is not
     finite spoils the words within 128 of it, not only those that look at it. `interpret` runs on any platform.
-    Raises `ValueError` where `refuses` says why.
+    Raises `UsageError` with the sentence of `refuses`.
     """
     (_, length, width), (_, heads, slots) = query_BxLxA.shape, weight_AxHxK.shape
     reason = refuses(heads, width // heads, slots, length, query_BxLxA.dtype.name)
     if reason:
-        raise ValueError(reason)
+        raise UsageError(reason)
     more = ((0, 0), (0, -length % SUBLANES))
     if more[1][1]:
         query_BxLxA, key_BxLxA, value_BxLxA = (
