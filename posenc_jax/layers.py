@@ -61,7 +61,7 @@ def _norm_backward(eps: float, dtype: Any, saved: tuple, g: jax.Array) -> tuple[
     g_normal = g * scale
     straight = jnp.mean(g_normal, -1, keepdims=True) + normal * jnp.mean(g_normal * normal, -1, keepdims=True)
     g_scale, g_bias = (total.sum(rows, keepdims=True) for total in (g * normal, g))
-    return (inverse * (g_normal - straight)).astype(x.dtype), g_scale, g_bias
+    return (inverse * (g_normal - straight)).astype(x.dtype), g_scale.astype(scale.dtype), g_bias.astype(scale.dtype)
 
 
 _norm.defvjp(_norm_forward, _norm_backward)
@@ -139,7 +139,7 @@ class Dropout(nn.Module):
     """Keeps each value with probability 1 - rate, to the nearest 1/256, and scales it by the inverse of that.
 
     What is kept depends on the row's number in the batch and the place in the row: the same on every mesh, wherever
-    the row lies, and in the kernels.
+    the row lies, and in the kernels. Rows have at most three axes.
     """
 
     rate: float
@@ -160,7 +160,8 @@ class Dropout(nn.Module):
 def _drop(x: jax.Array, seed_2: jax.Array, rows_B: jax.Array, kept: int) -> jax.Array:
     """The backward pass draws again: nothing is kept for it."""
     is_kept = keep_rows(seed_2, rows_B, kept, x.shape[1:])
-    return jnp.where(is_kept, x * (256 / max(kept, 1)), jnp.zeros((), x.dtype))
+    scaled = (at_least_float32(x) * (256 / max(kept, 1))).astype(x.dtype)  # the factor is no bfloat16
+    return jnp.where(is_kept, scaled, jnp.zeros((), x.dtype))
 
 
 def _drop_forward(x: jax.Array, seed_2: jax.Array, rows_B: jax.Array, kept: int) -> tuple:

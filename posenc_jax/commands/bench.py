@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from posenc_jax.errors import DONE
+from posenc_jax.errors import DONE, UsageError
 from posenc_jax.evaluation.bench.ratio import require
 
 
@@ -34,6 +34,8 @@ def main(argv: list[str]) -> int:
 
 
 def _steps(args: argparse.Namespace) -> None:
+    if args.work and args.against == "ours":
+        raise UsageError("--work picks what is compared with transformers; --against ours has pairs of its own")
     if args.against == "transformers":
         require(["torch", "transformers"])
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # several processes share the device
@@ -70,7 +72,9 @@ def _parser() -> argparse.ArgumentParser:
     kinds = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
     defaults = argparse.ArgumentDefaultsHelpFormatter
     steps = kinds.add_parser("steps", formatter_class=defaults, help="training steps")
-    steps.add_argument("--work", action="append", choices=("bert", "convbert", "electra"), help="all three")
+    steps.add_argument(
+        "--work", action="append", choices=("bert", "convbert", "electra"), help="one of them (all three)"
+    )
     steps.add_argument(
         "--size", choices=("tiny", "small", "base", "large"), default="small", help="as in configs/bert.py"
     )

@@ -17,10 +17,9 @@ from jax.experimental.pallas import tpu as pltpu
 from posenc_jax.errors import UsageError
 from posenc_jax.kernels.attention_blocks import Form, backward, forward
 from posenc_jax.kernels.dropout import LANES, kept_of_256
+from posenc_jax.kernels.vmem import VMEM
 
 _MIB = 2**20
-_VMEM = {"v4": 16 * _MIB, "v5e": 128 * _MIB, "v5p": 64 * _MIB, "v6e": 128 * _MIB, "tpu7x": 64 * _MIB}
-"""Of one core."""
 _USUAL_VMEM = 16 * _MIB
 """What a kernel may use unless it says otherwise."""
 
@@ -79,7 +78,7 @@ def refuses(
     if head_width % LANES and LANES % head_width:
         return f"the attention kernel takes heads whose width divides 128 or is a multiple of it, not {head_width} wide"
     form = Form(heads, head_width, length, bias)
-    needed, there = vmem_bytes(form, dtype), _VMEM.get(chip, max(_VMEM.values()))
+    needed, there = vmem_bytes(form, dtype), VMEM.get(chip, max(VMEM.values()))
     if needed > there:
         return (
             f"the attention kernel would need {needed // _MIB} MiB of VMEM for length {length} and {form.block_heads} "

@@ -123,7 +123,7 @@ def _call(
         scratch_shapes=scratch,
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("arbitrary" if sums else "parallel",),
-            vmem_limit_bytes=max(16 * 2**20, plan.memory(itemsize) * 5 // 4),
+            vmem_limit_bytes=plan.memory(itemsize),
         ),
         interpret=interpret,
     )(*shared, *by_row)

@@ -7,10 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posenc_jax.kernels.vmem import VMEM
+
 LANES = 128
 """Lanes of a register, and words of a window of values."""
 SUBLANES = 8
 _MOST_HALO = 56
+_LEAST_VMEM = 16 * 2**20
 _DTYPES = ("float32", "bfloat16")
 
 
@@ -92,21 +95,19 @@ class Plan:
         scratch = self.padded_length * lanes * (itemsize + 4)
         weights = self.logit_rows * (lanes + LANES) * (2 * itemsize + 3 * 4)
         masks = 2 * (LANES // self.head_rows + self.bands) * LANES * LANES * itemsize
-        return blocks + scratch + weights + masks
+        return max(_LEAST_VMEM, (blocks + scratch + weights + masks) * 5 // 4)
 
 
 def refuses(
-    heads: int, head_width: int, slots: int, length: int, dtype: str = "bfloat16", vmem: int = 128 * 2**20
+    heads: int, head_width: int, slots: int, length: int, dtype: str = "bfloat16", chip: str | None = None
 ) -> str | None:
-    """Why the kernel cannot take a shape, in one sentence; None where it can.
-
-    `vmem`: bytes that the chip's core has of it (v4 16 MiB, v5p and tpu7x 64 MiB, v5e and v6e 128 MiB).
-    """
+    """Why the kernel cannot take a shape, in one sentence; None where it can. `chip`: as in `VMEM`, None for any."""
     if dtype not in _DTYPES:
         return f"the span-dynamic convolution's kernel computes in {' or '.join(_DTYPES)}, not {dtype}"
     if slots % 2 == 0 or not 0 < slots <= 2 * _MOST_HALO + 1:
         return f"the span-dynamic convolution's kernel takes odd windows up to {2 * _MOST_HALO + 1}, not {slots}"
     need = Plan(_up(length, SUBLANES), heads, head_width, slots).memory(np.dtype(jnp.dtype(dtype)).itemsize)
+    vmem = VMEM.get(chip, max(VMEM.values()))
     if need > vmem:
         return (
             f"the span-dynamic convolution's kernel holds a row of {length} words x {heads * head_width} channels "

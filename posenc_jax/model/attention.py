@@ -11,7 +11,7 @@ from posenc_jax.config import ModelConfig
 from posenc_jax.layers import Dropout, Projection
 from posenc_jax.model.compatibility import compatibility
 from posenc_jax.model.convolution import BY_HEADS, Convolution
-from posenc_jax.model.kernels import XLA, attention_kernel, mixed_by_attention
+from posenc_jax.model.dispatch import XLA, attention_kernel, mixed_by_attention
 from posenc_jax.model.similarity import HEADS, head_cosines
 from posenc_jax.parallel.mesh import constrain
 from posenc_jax.positions import Places, Scheme
@@ -46,7 +46,7 @@ class Attention(nn.Module):
     """softmax(q . k / sqrt(terms * d) + position terms) v, projected back to the width (tupe.md 1.0, 1.4).
 
     In a mixed layer convolution heads stand behind the attention heads, and share their queries (ConvBERT). A kernel
-    that takes the case mixes the values without the logits of all rows in memory (`model.kernels`).
+    that takes the case mixes the values without the logits of all rows in memory (`model.dispatch`).
     """
 
     config: ModelConfig
@@ -65,18 +65,22 @@ class Attention(nn.Module):
         placed_q, placed_k = scheme.queries_and_keys(scaled_BxLxHxd, k_BxLxHxd, places, tables)
         terms_BxHxLxL = scheme.content_terms(scaled_BxLxHxd, k_BxLxHxd, places, tables, meet)
 
-        counts_heads = self.is_mutable_collection(HEADS) and not self.is_initializing()
+        is_run = not self.is_initializing()
+        counts_heads = self.is_mutable_collection(HEADS) and is_run
         rate = config.attention_dropout if train else 0.0
         dropout, bias_BxHxLxL = Dropout(rate), context.bias_BxHxLxL
-        kernel = attention_kernel(
-            config, x_BxLxD.shape[1], rate,
+        reasons = (
             "a term of words and positions is added to the logits" if terms_BxHxLxL is not None else None,
             "the scheme reads the weights" if scheme.reads_weights else None,
             "the loss reads the weights" if counts_heads else None,
             "positions differ from row to row" if bias_BxHxLxL is not None and len(bias_BxHxLxL) > 1 else None,
-        )  # fmt: skip
+        )
+        has_bias = bias_BxHxLxL is not None
+        kernel = XLA
+        if is_run:
+            kernel = attention_kernel(config, x_BxLxD.shape[:2], has_bias=has_bias, train=train, reasons=reasons)
         if kernel != XLA:
-            bias_HxLxL = None if bias_BxHxLxL is None else bias_BxHxLxL[0]
+            bias_HxLxL = bias_BxHxLxL[0] if has_bias else None
             seed_2 = dropout.seed() if rate else None
             words = (placed_q, placed_k, v_BxLxHxd, context.segments_BxL)
             mixed_BxLxHxd = mixed_by_attention(kernel, *words, context.may_meet(), bias_HxLxL, rate, seed_2)

@@ -11,7 +11,7 @@ from flax import linen as nn
 
 from posenc_jax.config import ModelConfig
 from posenc_jax.layers import Projection, weights
-from posenc_jax.model.kernels import XLA, convolution_kernel, convolved
+from posenc_jax.model.dispatch import XLA, convolution_kernel, convolved
 from posenc_jax.parallel.mesh import constrain, gathered
 
 BY_HEADS = ("batch", "length", "heads", "head_width")
@@ -50,7 +50,7 @@ class Convolution(nn.Module):
             window = Projection(
                 config, (heads[0], slots), ("heads", "head_width", "heads_out", "slots"), 2, dtype, name="window"
             )
-            if convolution_kernel(config, x_BxLxD.shape[1]) != XLA:
+            if not self.is_initializing() and convolution_kernel(config, x_BxLxD.shape[:2]) != XLA:
                 segments_BxL = segments_BxL if config.convolution.mask else None
                 mixed_BxLxHxd = convolved(
                     q_BxLxHxd, key_BxLxHxd, *window.parameters(heads), value_BxLxHxd, segments_BxL

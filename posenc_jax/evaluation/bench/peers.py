@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from posenc_jax.config import ModelConfig
+from posenc_jax.config import Config, ModelConfig
 from posenc_jax.evaluation.bench.steps import IGNORED, Workload
 from posenc_jax.evaluation.bench.turns import Run, threads
 
@@ -23,7 +23,7 @@ def transformers_steps(workload: Workload, masked_only: bool) -> tuple[Run, str]
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     make = {"bert": _bert, "convbert": _convbert, "electra": _electra}[workload.work]
-    module, loss = make(workload.config.model, masked_only)
+    module, loss = make(workload.config, masked_only)
     module.to(device).train()
     # Fused, as transformers' own trainer takes it.
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-4, eps=1e-6, weight_decay=0.01, fused=True)
@@ -44,16 +44,18 @@ def transformers_steps(workload: Workload, masked_only: bool) -> tuple[Run, str]
     return run, f"transformers {transformers.__version__}, torch {torch.__version__} on {device}"
 
 
-def _bert(model: ModelConfig, masked_only: bool) -> tuple[Any, Loss]:
+def _bert(settings: Config, masked_only: bool) -> tuple[Any, Loss]:
     import transformers
 
+    model = settings.model
     peer = transformers.BertForMaskedLM(transformers.BertConfig(**_sizes(model), attn_implementation="sdpa"))
     return peer, _masked_loss(peer, peer.bert, peer.cls, masked_only)
 
 
-def _convbert(model: ModelConfig, masked_only: bool) -> tuple[Any, Loss]:
+def _convbert(settings: Config, masked_only: bool) -> tuple[Any, Loss]:
     import transformers
 
+    model = settings.model
     config = transformers.ConvBertConfig(
         **_sizes(model),
         embedding_size=model.embedding_width or model.width,
@@ -65,20 +67,21 @@ def _convbert(model: ModelConfig, masked_only: bool) -> tuple[Any, Loss]:
     return peer, _masked_loss(peer, peer.convbert, _head(peer), masked_only)
 
 
-def _electra(model: ModelConfig, masked_only: bool) -> tuple[Any, Loss]:
+def _electra(settings: Config, masked_only: bool) -> tuple[Any, Loss]:
     """Generator and discriminator put together as the paper has it: the tables of the embeddings are one."""
     import torch
     import transformers
 
-    from posenc_jax.config import RtdConfig
     from posenc_jax.objectives.rtd import generator_config
+
+    model, rtd = settings.model, settings.rtd
 
     def config(sizes: ModelConfig) -> Any:
         return transformers.ElectraConfig(
             **_sizes(sizes), embedding_size=model.embedding_width or model.width, attn_implementation="sdpa"
         )
 
-    generator = transformers.ElectraForMaskedLM(config(generator_config(model, RtdConfig())))
+    generator = transformers.ElectraForMaskedLM(config(generator_config(model, rtd)))
     discriminator = transformers.ElectraForPreTraining(config(model))
     generator.electra.embeddings = discriminator.electra.embeddings
     generator.generator_lm_head.weight = discriminator.electra.embeddings.word_embeddings.weight
@@ -96,7 +99,7 @@ def _electra(model: ModelConfig, masked_only: bool) -> tuple[Any, Loss]:
         filled_BxL = tokens_BxL.masked_scatter(is_masked_BxL, (logits_NxV.detach() + noise_NxV).argmax(-1))
         words_BxL = torch.where(is_masked_BxL, labels_BxL, tokens_BxL)
         found = discriminator(input_ids=filled_BxL, labels=(filled_BxL != words_BxL).float()).loss
-        return guess + 50 * found
+        return rtd.generator_weight * guess + rtd.discriminator_weight * found
 
     return torch.nn.ModuleList([generator, discriminator]), loss
 

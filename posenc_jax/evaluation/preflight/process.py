@@ -30,6 +30,7 @@ class Question:
     """Rows hold several documents."""
     memory_only: bool = False
     draft: bool = False
+    """As `compile_step` has them."""
 
     def line(self) -> str:
         plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

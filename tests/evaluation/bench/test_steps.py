@@ -31,16 +31,17 @@ def test_the_labels_are_the_words_at_the_masked_places_and_nowhere_else():
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+@pytest.mark.parametrize("size", ["tiny", "small", "base"])
 @pytest.mark.parametrize("work", WORKS)
-def test_a_peer_has_as_many_parameters_as_we_have(work):
+def test_a_peer_has_as_many_parameters_as_we_have(work, size):
     """BERT's types of tokens are what it has more; a projection of the generator's embeddings is nowhere shared."""
     from posenc_jax.evaluation.bench import peers
 
-    workload = Workload(work=work, size="small", vocab_size=1000)
+    workload = Workload(work=work, size=size, vocab_size=1000)
     model = workload.config.model
     shapes = jax.eval_shape(make_objective(workload.config).init, jax.random.key(0))
     ours = sum(leaf.size for leaf in jax.tree.leaves(shapes))
-    module, _ = getattr(peers, f"_{work}")(model, True)
+    module, _ = getattr(peers, f"_{work}")(workload.config, True)
     theirs = sum(parameter.numel() for parameter in module.parameters())
     assert theirs - ours == (2 * model.width if work == "bert" else 0)
 
@@ -57,7 +58,7 @@ def test_a_peer_learns_the_same_with_and_without_logits_of_other_words(work):
     losses = []
     for masked_only in (False, True):
         torch.manual_seed(0)
-        module, loss = getattr(peers, f"_{work}")(workload.config.model, masked_only)
+        module, loss = getattr(peers, f"_{work}")(workload.config, masked_only)
         module.eval()  # no dropout
         torch.manual_seed(1)
         losses.append(loss(*batch).item())

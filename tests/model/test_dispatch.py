@@ -8,12 +8,12 @@ import optax
 import pytest
 
 from posenc_jax.config import DifferentiationConfig, MeshConfig, MlmConfig, ModelConfig
-from posenc_jax.model import kernels
-from posenc_jax.model.kernels import XLA, attention_kernel, convolution_kernel
+from posenc_jax.model import dispatch
+from posenc_jax.model.dispatch import XLA, attention_kernel, convolution_kernel
 from posenc_jax.objectives.mlm import Mlm
-from posenc_jax.parallel.mesh import make_mesh, put_batch
-from posenc_jax.training.state import create_state
-from posenc_jax.training.step import make_train_step
+from posenc_jax.parallel.mesh import batch_sharding, make_mesh, put_batch
+from posenc_jax.training.state import abstract_state, create_state
+from posenc_jax.training.step import make_eval_step, make_train_step
 from tests.variants import small_model
 
 ROWS, LENGTH = 8, 24
@@ -42,7 +42,7 @@ def taken(monkeypatch):
     names = []
     for name in ("mixed_by_attention", "convolved"):
         module = "attention" if name == "mixed_by_attention" else "convolution"
-        inner = getattr(kernels, name)
+        inner = getattr(dispatch, name)
 
         def spy(*arguments, name=name, inner=inner):
             names.append(name)
@@ -82,7 +82,7 @@ def test_so_is_a_step_on_a_mesh(sizes, mixer, taken):
 
 
 def test_what_reads_the_weights_is_left_to_xla_and_told_once(taken, capsys):
-    kernels._say.cache_clear()
+    dispatch._say.cache_clear()
     model = small_model("bert_a", **SIZE)
     one_step(model, differentiation=DifferentiationConfig(head_weight=1.0))
     one_step(small_model("shaw_values", **SIZE))
@@ -96,11 +96,22 @@ def test_what_reads_the_weights_is_left_to_xla_and_told_once(taken, capsys):
 
 
 def on(monkeypatch, platform, kind=""):
-    monkeypatch.setattr(kernels, "_device", lambda: (platform, kind))
+    monkeypatch.setattr(dispatch, "_device", lambda: (platform, kind))
 
 
 BASE = ModelConfig(dtype="bfloat16", vocab_size=100)
 CONVBERT = dataclasses.replace(BASE, mixer="mixed")
+
+
+def ask(model, shape=(8, 512), has_bias=True, train=True, reasons=()):
+    """On one device."""
+    with jax.sharding.use_abstract_mesh(make_mesh(MeshConfig(), jax.devices()[:1]).abstract_mesh):
+        return attention_kernel(model, shape, has_bias=has_bias, train=train, reasons=reasons)
+
+
+def ask_convolution(model, shape=(8, 512)):
+    with jax.sharding.use_abstract_mesh(make_mesh(MeshConfig(), jax.devices()[:1]).abstract_mesh):
+        return convolution_kernel(model, shape)
 
 
 @pytest.mark.parametrize(
@@ -108,8 +119,8 @@ CONVBERT = dataclasses.replace(BASE, mixer="mixed")
     [
         ("tpu", {}, "pallas", "pallas"),
         ("tpu", {"kernels": "xla"}, XLA, XLA),
-        ("gpu", {}, XLA, XLA),  # dropout
-        ("gpu", {"kernels": "pallas"}, XLA, XLA),
+        ("cuda", {}, XLA, XLA),  # dropout
+        ("cuda", {"kernels": "pallas"}, XLA, XLA),
         ("cpu", {}, XLA, XLA),
         ("cpu", {"kernels": "pallas"}, "pallas", "pallas"),
         ("tpu", {"width": 720}, XLA, "pallas"),  # heads 60 wide
@@ -119,29 +130,69 @@ CONVBERT = dataclasses.replace(BASE, mixer="mixed")
 def test_the_table(monkeypatch, platform, settings, attention, convolution):
     on(monkeypatch, platform, "TPU v5 lite")
     model = dataclasses.replace(CONVBERT, **settings)
-    assert attention_kernel(dataclasses.replace(model, mixer="attention"), 512, 0.1) == attention
-    assert convolution_kernel(model, 512) == convolution
+    assert ask(dataclasses.replace(model, mixer="attention")) == attention
+    assert ask_convolution(model) == convolution
 
 
-def test_cudnn_is_taken_in_half_precision_without_dropout(monkeypatch, capsys):
-    kernels._say.cache_clear()
-    on(monkeypatch, "gpu", "NVIDIA H100 80GB HBM3")
-    assert attention_kernel(BASE, 512, 0.0) == "cudnn"
-    assert attention_kernel(dataclasses.replace(BASE, dtype="float32"), 512, 0.0) == XLA
-    assert attention_kernel(BASE, 512, 0.1) == attention_kernel(BASE, 512, 0.1) == XLA
+def test_cudnn_is_taken_where_it_gives_the_same(monkeypatch, capsys):
+    dispatch._say.cache_clear()
+    on(monkeypatch, "cuda", "NVIDIA H100 80GB HBM3")
+    bare = dataclasses.replace(BASE, attention_dropout=0.0)
+    assert ask(bare, has_bias=False) == ask(BASE, train=False) == "cudnn"
+    for model, has_bias in [(bare, True), (BASE, False), (dataclasses.replace(bare, dtype="float32"), False)] * 2:
+        assert ask(model, has_bias=has_bias) == XLA
+    assert ask(bare, (8, 511), has_bias=False) == XLA
     assert capsys.readouterr().err.splitlines() == [
-        "attention runs by XLA, not by the cudnn kernel: cuDNN's takes half precision, and model.dtype='float32'",
-        "attention runs by XLA, not by the cudnn kernel: cuDNN's has no dropout, and model.attention_dropout=0.1",
+        f"attention runs by XLA, not by the cudnn kernel: cuDNN's {reason}"
+        for reason in (
+            "would write the gradient of the bias for every row, in half precision",
+            "has no dropout, and model.attention_dropout=0.1",
+            "takes half precision, and model.dtype='float32'",
+            "takes no 511 words with heads 64 wide",
+        )
     ]
 
 
 def test_other_convolutions_have_no_kernel(monkeypatch):
     on(monkeypatch, "tpu", "TPU v5 lite")
     dynamic = dataclasses.replace(CONVBERT, convolution=dataclasses.replace(CONVBERT.convolution, kind="dynamic"))
-    assert convolution_kernel(dynamic, 512) == XLA
+    assert ask_convolution(dynamic) == XLA
 
 
 def test_a_reason_speaks_against_every_kernel(monkeypatch):
     on(monkeypatch, "tpu", "TPU v5 lite")
-    assert attention_kernel(BASE, 512, 0.1, None, None) == "pallas"
-    assert attention_kernel(BASE, 512, 0.1, None, "positions differ from row to row") == XLA
+    assert ask(BASE, reasons=(None, None)) == "pallas"
+    assert ask(BASE, reasons=(None, "positions differ from row to row")) == XLA
+
+
+def test_the_chip_and_the_length_decide(monkeypatch):
+    on(monkeypatch, "tpu", "TPU v4")
+    assert ask(BASE, (8, 2048)) == XLA and ask_convolution(CONVBERT, (8, 2048)) == XLA
+    on(monkeypatch, "tpu", "TPU v5 lite")
+    assert ask(BASE, (8, 1024)) == "pallas" and ask_convolution(CONVBERT, (8, 2048)) == "pallas"
+
+
+def test_rows_that_do_not_divide_and_devices_without_a_mesh_are_left_to_xla(monkeypatch):
+    on(monkeypatch, "tpu", "TPU v5 lite")
+    assert attention_kernel(BASE, (8, 512), has_bias=True, train=True) == XLA
+    with jax.sharding.use_abstract_mesh(make_mesh(MeshConfig()).abstract_mesh):
+        assert attention_kernel(BASE, (8, 512), has_bias=True, train=True) == "pallas"
+        assert attention_kernel(BASE, (12, 512), has_bias=True, train=True) == XLA
+
+
+@pytest.mark.parametrize("mixer", ["attention", "mixed"])
+@pytest.mark.parametrize("sizes", [(8, 1, 1), (2, 2, 2)], ids=str)
+def test_training_and_evaluation_lower_for_a_tpu_on_every_mesh(monkeypatch, mixer, sizes):
+    """The kernels are refused in a program that the compiler cuts: they must stand in parts of their own."""
+    on(monkeypatch, "tpu", "TPU v5 lite")
+    model = small_model("tupe_r", mixer=mixer, **SIZE | dict(kernels="auto", dtype="bfloat16", heads=4))
+    mesh, objective = make_mesh(MeshConfig(*sizes)), Mlm(model, MlmConfig(rate=0.3))
+    state = abstract_state(objective, SGD, mesh)
+    rows = jax.ShapeDtypeStruct((16, 128), np.int32, sharding=batch_sharding(mesh))
+    batch = {"tokens": rows, "segments": rows, "row": jax.ShapeDtypeStruct((16,), np.int32)}
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    for traced in (
+        make_train_step(objective, SGD, mesh).trace(state, batch),
+        make_eval_step(objective, mesh).trace(state.params, batch, key),
+    ):
+        assert "tpu_custom_call" in traced.lower(lowering_platforms=("tpu",)).as_text()

@@ -1,8 +1,9 @@
 """Which program a layer's words are mixed by, XLA's or a kernel: one table, asked while a step is traced."""
 
 import functools
+import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -13,37 +14,42 @@ from posenc_jax.kernels import biased_attention as biased
 from posenc_jax.kernels import span_convolution as span
 from posenc_jax.layers import row_numbers
 from posenc_jax.parallel.chips import chip_of
+from posenc_jax.parallel.distributed import is_first
 from posenc_jax.parallel.mesh import BATCH_AXES
 
 XLA = "xla"
 KERNELS = {
     ("tpu", "attention"): "pallas",
     ("tpu", "span convolution"): "pallas",
-    ("gpu", "attention"): "cudnn",
+    ("cuda", "attention"): "cudnn",
 }
 """Platform and work -> the kernel, where there is one and it does not refuse; `attention_kernel` and
 `convolution_kernel` know when it does."""
 
 
-def attention_kernel(config: ModelConfig, length: int, dropout: float, *reasons: str | None) -> str:
-    """The kernel, or `XLA`, for attention with one bias for all rows. `reasons` (None: no reason) speak against any."""
-    heads = _local(config.attention_heads)
+def attention_kernel(
+    config: ModelConfig, shape: tuple[int, int], *, has_bias: bool, train: bool, reasons: Sequence[str | None] = ()
+) -> str:
+    """The kernel, or `XLA`, for attention over rows of `shape` (B, L) with one bias for all rows or none. `reasons`
+    (None: no reason) speak against any."""
+    heads, bias = _local(config.attention_heads), "matrix" if has_bias else "none"
     refusals = {
-        "pallas": biased.refuses(heads, config.head_width, length, config.dtype, "matrix", _chip()),
-        "cudnn": _refused_by_cudnn(config, dropout),
+        "pallas": biased.refuses(heads, config.head_width, shape[1], config.dtype, bias, _chip()),
+        "cudnn": _refused_by_cudnn(config, shape[1], has_bias, train),
     }
-    return _choice(config, "attention", reasons, refusals)
+    return _choice(config, "attention", (*reasons, _lies_badly(shape[0])), refusals)
 
 
-def convolution_kernel(config: ModelConfig, length: int) -> str:
-    """The kernel, or `XLA`, for the convolution heads."""
+def convolution_kernel(config: ModelConfig, shape: tuple[int, int]) -> str:
+    """The kernel, or `XLA`, for the convolution heads over rows of `shape` (B, L)."""
     kind, heads = config.convolution.kind, _local(config.attention_heads)
     other = None if kind == "span_dynamic" else f"model.convolution.kind={kind!r} has none"
-    refusals = {"pallas": span.refuses(heads, config.head_width, config.convolution.width, length, config.dtype)}
     if heads != config.attention_heads:
         # The window of a head is made from the channels of all heads.
-        refusals["pallas"] = f"mesh.tensor={config.attention_heads // heads} cuts the channels that make a window"
-    return _choice(config, "span convolution", (other,), refusals)
+        other = f"mesh.tensor={config.attention_heads // heads} cuts the channels that make a window"
+    width, slots = config.head_width, config.convolution.width
+    refusals = {"pallas": span.refuses(heads, width, slots, shape[1], config.dtype, _chip())}
+    return _choice(config, "span convolution", (other, _lies_badly(shape[0])), refusals)
 
 
 def mixed_by_attention(
@@ -127,18 +133,33 @@ def _choice(config: ModelConfig, work: str, reasons: tuple[str | None, ...], ref
     return kernel
 
 
-def _refused_by_cudnn(config: ModelConfig, dropout: float) -> str | None:
+def _refused_by_cudnn(config: ModelConfig, length: int, has_bias: bool, train: bool) -> str | None:
     if config.dtype != "bfloat16":
         return f"cuDNN's takes half precision, and model.dtype={config.dtype!r}"
-    if dropout:
-        return f"cuDNN's has no dropout, and model.attention_dropout={dropout}"
+    if config.head_width % 8 or config.head_width > 128 or length % 2:
+        return f"cuDNN's takes no {length} words with heads {config.head_width} wide"
+    if train and config.attention_dropout:
+        return f"cuDNN's has no dropout, and model.attention_dropout={config.attention_dropout}"
+    if train and has_bias:
+        return "cuDNN's would write the gradient of the bias for every row, in half precision"
     return None
+
+
+def _lies_badly(rows: int) -> str | None:
+    """Why a kernel cannot stand here, however it is called."""
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty and len(jax.devices()) > 1:
+        return "several devices are here, and this computation names no mesh"
+    automatic = _automatic()
+    parts = math.prod(automatic.get(axis, 1) for axis in BATCH_AXES)
+    return f"{rows} rows do not divide over {parts} devices" if rows % parts else None
 
 
 @functools.cache
 def _say(sentence: str) -> None:
-    """Once in a process."""
-    print(sentence, file=sys.stderr)
+    """Once in a run."""
+    if is_first():
+        print(sentence, file=sys.stderr)
 
 
 def _device() -> tuple[str, str]:
@@ -147,8 +168,7 @@ def _device() -> tuple[str, str]:
     device = getattr(mesh, "abstract_device", None)
     if mesh.empty or device is None:
         device = jax.devices()[0]
-    platform = device.platform
-    return ("gpu" if platform in ("cuda", "rocm") else platform), device.device_kind
+    return ("cuda" if device.platform == "gpu" else device.platform), device.device_kind
 
 
 def _chip() -> str | None:
