@@ -51,11 +51,11 @@ def compiled(*cases):
 
 
 def test_base_size_moves_what_it_must_and_keeps_nothing():
-    """Queries, keys, values and output once forward; these, the output's gradient and theirs once backward: 276.8 MB;
-    a matrix is read twice and its gradient written, 37.7 MB."""
+    """Queries, keys, values and output once forward; the first three, the output's gradient and theirs once backward:
+    276.8 MB; a matrix is read twice and its gradient written, 37.7 MB. The limits leave 5 % to other compilers."""
     cases = [("v5e:2x2", form, 32, 512, 12, 0.1) for form in ("matrix", "table")]
-    for (kernels, moved, kept), limit in zip(compiled(*cases), (316, 278), strict=True):
-        assert kernels == 2 and moved <= limit and kept <= 1
+    for (kernels, moved, kept), limit in zip(compiled(*cases), (330, 290), strict=True):
+        assert kernels == 2 and moved <= limit and kept <= 5
 
 
 def test_other_chips_lengths_and_heads_compile():
