@@ -82,8 +82,7 @@ def _forward(query, key, weight, bias, value, segments, interpret):
 def _backward(interpret, saved, g):
     query, key, weight, bias, value, segments = saved
     plan, shared, windows = _given(query, weight, bias, segments, words_first=False)
-    padded = (plan.padded_length, plan.width)
-    scratch = [pltpu.VMEM(padded, query.dtype), pltpu.VMEM(padded, jnp.float32)]
+    scratch = [pltpu.VMEM((plan.padded_length, plan.width), query.dtype)]
     kernel = functools.partial(backward_kernel, plan, segments is not None)
     outs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (query, key, value)]
     outs += [jax.ShapeDtypeStruct((plan.logit_rows, lanes), jnp.float32) for lanes in (plan.width, LANES)]

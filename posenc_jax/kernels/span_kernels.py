@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from posenc_jax.kernels.span_plan import LANES, Plan
+from posenc_jax.kernels.span_plan import LANES, SUBLANES, Plan
 
 Ref = Any
 
@@ -42,9 +42,9 @@ def backward_kernel(
     value: Ref, g_out: Ref, *rest: Ref,
 ) -> None:  # fmt: skip
     segments, rest = (rest[0], rest[1:]) if has_segments else (None, rest)
-    g_query, g_key, g_value, g_weight_SxA, g_bias_SxW, padded_value, g_padded_value = rest
+    g_query, g_key, g_value, g_weight_SxA, g_bias_SxW, padded_value = rest
     _pad(plan, value, padded_value)
-    g_padded_value[...] = jnp.zeros_like(g_padded_value)
+    left_OxC = {}
 
     @pl.when(pl.program_id(0) == 0)
     def _():
@@ -69,7 +69,7 @@ def backward_kernel(
                 band_WxR = _and(skewed[band], masks[_mask_rows(plan, at)][:, : end - start])
                 own_WxC = _rolled(_dot(band_WxR, g_RxC, (1, 0)), -at)
                 g_seen_WxC = own_WxC if g_seen_WxC is None else jnp.where(is_own, own_WxC, g_seen_WxC)
-            g_padded_value[start : start + LANES, first:last] += g_seen_WxC
+            left_OxC[first] = _give(plan, g_value, g_seen_WxC, left_OxC.get(first), number, first, last)
         for head, score_WxR in scores_WxR.items():
             band, at = plan.place(head)
             g_bands[band] = jnp.where(_is_place(plan, at, end - start), score_WxR, g_bands[band])
@@ -82,7 +82,6 @@ def backward_kernel(
         g_asked_RxA = _dot(g_logits_SxR, weight_SxA[...], (0, 0))
         g_query[0, start:end] = (g_asked_RxA * k_RxA.astype(jnp.float32)).astype(g_query.dtype)
         g_key[0, start:end] = (g_asked_RxA * q_RxA.astype(jnp.float32)).astype(g_key.dtype)
-    g_value[0] = g_padded_value[plan.halo : plan.halo + plan.length].astype(g_value.dtype)
 
 
 def _pad(plan: Plan, value: Ref, padded: Ref) -> None:
@@ -91,6 +90,24 @@ def _pad(plan: Plan, value: Ref, padded: Ref) -> None:
     padded[: plan.halo] = jnp.zeros((plan.halo, plan.width), padded.dtype)
     padded[plan.halo : after] = value[0]
     padded[after:] = jnp.zeros((plan.padded_length - after, plan.width), padded.dtype)
+
+
+def _give(plan: Plan, g_value: Ref, g_seen_WxC, left_OxC, number: int, first: int, last: int) -> jax.Array | None:
+    """Adds the gradient of a tile's window to what earlier tiles left, writes the words that no later tile sees, and
+    returns the sum so far of the others. It writes from one multiple of 16 words to the next, as bfloat16 is packed.
+    """
+    begins = [max(0, start - 16 * -(-plan.halo // 16)) for start, _ in plan.tiles] + [plan.length]
+    begin, end = begins[number : number + 2]
+    window = plan.tiles[number][0] - plan.halo
+    total_OxC = g_seen_WxC[max(0, begin - window) :]
+    if left_OxC is not None:
+        alone = max(0, window - begin)
+        both = left_OxC.shape[0] - alone
+        parts = [left_OxC[:alone]] * (alone > 0) + [left_OxC[alone:] + total_OxC[:both], total_OxC[both:]]
+        total_OxC = jnp.concatenate(parts)
+    if end > begin:
+        g_value[0, begin:end, first:last] = total_OxC[: end - begin].astype(g_value.dtype)
+    return total_OxC[end - begin :]
 
 
 def _seen(plan: Plan, padded: Ref, start: int, first: int, last: int, at: int) -> jax.Array:
@@ -155,12 +172,23 @@ def _unskewed(plan: Plan, bands: list[jax.Array], spread: Ref, dtype: Any) -> ja
 
 
 def _skewed(x_WxR: jax.Array, sign: int) -> jax.Array:
-    """Column t rolled by sign * t rows, down where it is 1: bit by bit of t, as TPUs roll all columns alike."""
-    column = jax.lax.broadcasted_iota(jnp.int32, (1, x_WxR.shape[1]), 1)
-    for bit in (1, 2, 4, 8, 16, 32, 64):
-        if bit < x_WxR.shape[1]:
-            x_WxR = jnp.where(column & bit != 0, _rolled(x_WxR, sign * bit), x_WxR)
-    return x_WxR
+    """Column t rolled by sign * t rows, down where it is 1: bit by bit of t, as TPUs roll all columns alike.
+
+    First within registers of 8 rows, then registers as a whole, one further where a row has crossed into the next.
+    """
+    words = x_WxR.shape[1]
+    word = jax.lax.broadcasted_iota(jnp.int32, (SUBLANES, words), 1)
+    row = jax.lax.broadcasted_iota(jnp.int32, (SUBLANES, words), 0)
+    x_8xR = [x_WxR[at : at + SUBLANES] for at in range(0, LANES, SUBLANES)]
+    for bit in (1, 2, 4):
+        x_8xR = [jnp.where(word & bit != 0, pltpu.roll(x, sign * bit % SUBLANES, 0), x) for x in x_8xR]
+    low = word & (SUBLANES - 1)
+    crossed = row < low if sign > 0 else row >= SUBLANES - low
+    further = (word >> 3) + crossed.astype(jnp.int32)
+    for bit in (1, 2, 4, 8):
+        is_moved = further & bit != 0
+        x_8xR = [jnp.where(is_moved, x_8xR[(at - sign * bit) % len(x_8xR)], x) for at, x in enumerate(x_8xR)]
+    return jnp.concatenate(x_8xR)
 
 
 def _rolled(x_WxR: jax.Array, shift: int) -> jax.Array:
