@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from posenc_jax.kernels.span_plan import LANES, SUBLANES, Plan
+from posenc_jax.kernels.span_plan import LANES, Plan
 
 Ref = Any
 
@@ -73,7 +73,7 @@ def backward_kernel(
         for head, score_WxR in scores_WxR.items():
             band, at = plan.place(head)
             g_bands[band] = jnp.where(_is_place(plan, at, end - start), score_WxR, g_bands[band])
-        g_window_SxR = _unskewed(plan, g_bands, spread, query.dtype)
+        g_window_SxR = _unskewed(plan, g_bands, spread)
         g_window_SxR = g_window_SxR if reaches_SxR is None else g_window_SxR * reaches_SxR
         g_logits_SxR = _softmax_gradient(plan, window_SxR, g_window_SxR)
         g_bias_SxW[:, : end - start] += g_logits_SxR
@@ -157,38 +157,23 @@ def _skewed_windows(plan: Plan, window_SxR: jax.Array, reaches_SxR: jax.Array | 
     return [_skewed(_dot(spread[at : at + LANES], window_SxR, (1, 0)), 1) for at in bands]
 
 
-def _unskewed(plan: Plan, bands: list[jax.Array], spread: Ref, dtype: Any) -> jax.Array:
-    """[S, R] from [W, R] a band, in two halves where one number of `dtype` is too coarse."""
+def _unskewed(plan: Plan, bands: list[jax.Array], spread: Ref) -> jax.Array:
+    """[S, R] from [W, R] a band."""
     total_SxR = None
     for band, x_WxR in enumerate(bands):
-        spread_WxS = spread[band * LANES : (band + 1) * LANES]
-        left_WxR = _skewed(x_WxR, -1)
-        for _ in range(1 if dtype == jnp.float32 else 2):
-            part_WxR = left_WxR.astype(dtype)
-            part_SxR = _dot(spread_WxS, part_WxR, (0, 0))
-            total_SxR = part_SxR if total_SxR is None else total_SxR + part_SxR
-            left_WxR = left_WxR - part_WxR.astype(jnp.float32)
+        straight_WxR = _skewed(x_WxR, -1).astype(spread.dtype)
+        part_SxR = _dot(spread[band * LANES : (band + 1) * LANES], straight_WxR, (0, 0))
+        total_SxR = part_SxR if total_SxR is None else total_SxR + part_SxR
     return total_SxR
 
 
 def _skewed(x_WxR: jax.Array, sign: int) -> jax.Array:
-    """Column t rolled by sign * t rows, down where it is 1: bit by bit of t, as TPUs roll all columns alike.
-
-    First within registers of 8 rows, then registers as a whole, one further where a row has crossed into the next.
-    """
-    words = x_WxR.shape[1]
-    word = jax.lax.broadcasted_iota(jnp.int32, (SUBLANES, words), 1)
-    row = jax.lax.broadcasted_iota(jnp.int32, (SUBLANES, words), 0)
-    x_8xR = [x_WxR[at : at + SUBLANES] for at in range(0, LANES, SUBLANES)]
-    for bit in (1, 2, 4):
-        x_8xR = [jnp.where(word & bit != 0, pltpu.roll(x, sign * bit % SUBLANES, 0), x) for x in x_8xR]
-    low = word & (SUBLANES - 1)
-    crossed = row < low if sign > 0 else row >= SUBLANES - low
-    further = (word >> 3) + crossed.astype(jnp.int32)
-    for bit in (1, 2, 4, 8):
-        is_moved = further & bit != 0
-        x_8xR = [jnp.where(is_moved, x_8xR[(at - sign * bit) % len(x_8xR)], x) for at, x in enumerate(x_8xR)]
-    return jnp.concatenate(x_8xR)
+    """Column t rolled by sign * t rows, down where it is 1: bit by bit of t, as TPUs roll all columns alike."""
+    column = jax.lax.broadcasted_iota(jnp.int32, (1, x_WxR.shape[1]), 1)
+    for bit in (1, 2, 4, 8, 16, 32, 64):
+        if bit < x_WxR.shape[1]:
+            x_WxR = jnp.where(column & bit != 0, _rolled(x_WxR, sign * bit), x_WxR)
+    return x_WxR
 
 
 def _rolled(x_WxR: jax.Array, shift: int) -> jax.Array:
