@@ -1,7 +1,7 @@
 """The two programs of the span-dynamic convolution: a row of the batch forward, and a row backward.
 
 Shapes: L words of the row, A channels, R words of a tile, S rows of logits, W = 128 rows of a band or of the window of
-values that a tile looks at, C lanes of a block of channels.
+values that a tile looks at, C lanes of a block of channels, O words whose gradient is not yet whole.
 """
 
 import functools
@@ -92,7 +92,7 @@ def _pad(plan: Plan, value: Ref, padded: Ref) -> None:
     padded[after:] = jnp.zeros((plan.padded_length - after, plan.width), padded.dtype)
 
 
-def _give(plan: Plan, g_value: Ref, g_seen_WxC, left_OxC, number: int, first: int, last: int) -> jax.Array | None:
+def _give(plan: Plan, g_value: Ref, g_seen_WxC, left_OxC, number: int, first: int, last: int) -> jax.Array:
     """Adds the gradient of a tile's window to what earlier tiles left, writes the words that no later tile sees, and
     returns the sum so far of the others. It writes from one multiple of 16 words to the next, as bfloat16 is packed.
     """
