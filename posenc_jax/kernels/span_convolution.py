@@ -48,7 +48,9 @@ def span_convolution(
     `segments_BxL` (0: padding): a word takes nothing from another document or from padding, and padding nothing at
     all; without them only the ends of the row count, as `model.convolution` has it. Weights are not renormalised.
     Query, key and value are all float32 or all bfloat16; the softmax and all sums are float32. A value that is not
-    finite spoils the words within 128 of it, not only those that look at it. `interpret` runs on any platform.
+    finite spoils the words within 128 of it, not only those that look at it. `interpret` runs on any platform. On a
+    mesh: within `jax.shard_map(..., check_vma=False)`, rows of the batch cut, the rest whole; that adds up the weights'
+    gradients, too.
     Raises `UsageError` with the sentence of `refuses`.
     """
     (_, length, width), (_, heads, slots) = query_BxLxA.shape, weight_AxHxK.shape
@@ -82,8 +84,7 @@ def _forward(query, key, weight, bias, value, segments, interpret):
 def _backward(interpret, saved, g):
     query, key, weight, bias, value, segments = saved
     plan, shared, windows = _given(query, weight, bias, segments, words_first=False)
-    padded = (plan.padded_length, plan.width)
-    scratch = [pltpu.VMEM(padded, query.dtype), pltpu.VMEM(padded, jnp.float32)]
+    scratch = [pltpu.VMEM((plan.padded_length, plan.width), query.dtype)]
     kernel = functools.partial(backward_kernel, plan, segments is not None)
     outs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (query, key, value)]
     outs += [jax.ShapeDtypeStruct((plan.logit_rows, lanes), jnp.float32) for lanes in (plan.width, LANES)]

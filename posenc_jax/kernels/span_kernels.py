@@ -1,7 +1,7 @@
 """The two programs of the span-dynamic convolution: a row of the batch forward, and a row backward.
 
 Shapes: L words of the row, A channels, R words of a tile, S rows of logits, W = 128 rows of a band or of the window of
-values that a tile looks at, C lanes of a block of channels.
+values that a tile looks at, C lanes of a block of channels, O words whose gradient is not yet whole.
 """
 
 import functools
@@ -42,9 +42,9 @@ def backward_kernel(
     value: Ref, g_out: Ref, *rest: Ref,
 ) -> None:  # fmt: skip
     segments, rest = (rest[0], rest[1:]) if has_segments else (None, rest)
-    g_query, g_key, g_value, g_weight_SxA, g_bias_SxW, padded_value, g_padded_value = rest
+    g_query, g_key, g_value, g_weight_SxA, g_bias_SxW, padded_value = rest
     _pad(plan, value, padded_value)
-    g_padded_value[...] = jnp.zeros_like(g_padded_value)
+    left_OxC = {}
 
     @pl.when(pl.program_id(0) == 0)
     def _():
@@ -69,11 +69,11 @@ def backward_kernel(
                 band_WxR = _and(skewed[band], masks[_mask_rows(plan, at)][:, : end - start])
                 own_WxC = _rolled(_dot(band_WxR, g_RxC, (1, 0)), -at)
                 g_seen_WxC = own_WxC if g_seen_WxC is None else jnp.where(is_own, own_WxC, g_seen_WxC)
-            g_padded_value[start : start + LANES, first:last] += g_seen_WxC
+            left_OxC[first] = _give(plan, g_value, g_seen_WxC, left_OxC.get(first), number, first, last)
         for head, score_WxR in scores_WxR.items():
             band, at = plan.place(head)
             g_bands[band] = jnp.where(_is_place(plan, at, end - start), score_WxR, g_bands[band])
-        g_window_SxR = _unskewed(plan, g_bands, spread, query.dtype)
+        g_window_SxR = _unskewed(plan, g_bands, spread)
         g_window_SxR = g_window_SxR if reaches_SxR is None else g_window_SxR * reaches_SxR
         g_logits_SxR = _softmax_gradient(plan, window_SxR, g_window_SxR)
         g_bias_SxW[:, : end - start] += g_logits_SxR
@@ -82,7 +82,6 @@ def backward_kernel(
         g_asked_RxA = _dot(g_logits_SxR, weight_SxA[...], (0, 0))
         g_query[0, start:end] = (g_asked_RxA * k_RxA.astype(jnp.float32)).astype(g_query.dtype)
         g_key[0, start:end] = (g_asked_RxA * q_RxA.astype(jnp.float32)).astype(g_key.dtype)
-    g_value[0] = g_padded_value[plan.halo : plan.halo + plan.length].astype(g_value.dtype)
 
 
 def _pad(plan: Plan, value: Ref, padded: Ref) -> None:
@@ -91,6 +90,24 @@ def _pad(plan: Plan, value: Ref, padded: Ref) -> None:
     padded[: plan.halo] = jnp.zeros((plan.halo, plan.width), padded.dtype)
     padded[plan.halo : after] = value[0]
     padded[after:] = jnp.zeros((plan.padded_length - after, plan.width), padded.dtype)
+
+
+def _give(plan: Plan, g_value: Ref, g_seen_WxC, left_OxC, number: int, first: int, last: int) -> jax.Array:
+    """Adds the gradient of a tile's window to what earlier tiles left, writes the words that no later tile sees, and
+    returns the sum so far of the others. It writes from one multiple of 16 words to the next, as bfloat16 is packed.
+    """
+    begins = [max(0, start - 16 * -(-plan.halo // 16)) for start, _ in plan.tiles] + [plan.length]
+    begin, end = begins[number : number + 2]
+    window = plan.tiles[number][0] - plan.halo
+    total_OxC = g_seen_WxC[max(0, begin - window) :]
+    if left_OxC is not None:
+        alone = max(0, window - begin)
+        both = left_OxC.shape[0] - alone
+        parts = [left_OxC[:alone]] * (alone > 0) + [left_OxC[alone:] + total_OxC[:both], total_OxC[both:]]
+        total_OxC = jnp.concatenate(parts)
+    if end > begin:
+        g_value[0, begin:end, first:last] = total_OxC[: end - begin].astype(g_value.dtype)
+    return total_OxC[end - begin :]
 
 
 def _seen(plan: Plan, padded: Ref, start: int, first: int, last: int, at: int) -> jax.Array:
@@ -140,17 +157,13 @@ def _skewed_windows(plan: Plan, window_SxR: jax.Array, reaches_SxR: jax.Array | 
     return [_skewed(_dot(spread[at : at + LANES], window_SxR, (1, 0)), 1) for at in bands]
 
 
-def _unskewed(plan: Plan, bands: list[jax.Array], spread: Ref, dtype: Any) -> jax.Array:
-    """[S, R] from [W, R] a band, in two halves where one number of `dtype` is too coarse."""
+def _unskewed(plan: Plan, bands: list[jax.Array], spread: Ref) -> jax.Array:
+    """[S, R] from [W, R] a band."""
     total_SxR = None
     for band, x_WxR in enumerate(bands):
-        spread_WxS = spread[band * LANES : (band + 1) * LANES]
-        left_WxR = _skewed(x_WxR, -1)
-        for _ in range(1 if dtype == jnp.float32 else 2):
-            part_WxR = left_WxR.astype(dtype)
-            part_SxR = _dot(spread_WxS, part_WxR, (0, 0))
-            total_SxR = part_SxR if total_SxR is None else total_SxR + part_SxR
-            left_WxR = left_WxR - part_WxR.astype(jnp.float32)
+        straight_WxR = _skewed(x_WxR, -1).astype(spread.dtype)
+        part_SxR = _dot(spread[band * LANES : (band + 1) * LANES], straight_WxR, (0, 0))
+        total_SxR = part_SxR if total_SxR is None else total_SxR + part_SxR
     return total_SxR
 
 

@@ -92,7 +92,7 @@ class Plan:
         """Bytes of VMEM that the backward pass holds; the forward pass holds less."""
         lanes = _up(self.width, LANES)
         blocks = 7 * 2 * self.length * lanes * itemsize
-        scratch = self.padded_length * lanes * (itemsize + 4)
+        scratch = self.padded_length * lanes * itemsize
         weights = self.logit_rows * (lanes + LANES) * (2 * itemsize + 3 * 4)
         masks = 2 * (LANES // self.head_rows + self.bands) * LANES * LANES * itemsize
         return max(_LEAST_VMEM, (blocks + scratch + weights + masks) * 5 // 4)

@@ -20,9 +20,9 @@ def facts():
 
 
 MOST_CONVOLUTION = {  # bytes, forward and backward bundles
-    "span-dynamic convolution, 32 x 512": (145e6, 3_000, 6_500),
-    "span-dynamic convolution, 32 x 512, segments": (145e6, 3_300, 7_000),
-    "span-dynamic convolution, 128 x 512": (582e6, 3_000, 6_500),
+    "span-dynamic convolution, 32 x 512": (145e6, 2_900, 5_300),
+    "span-dynamic convolution, 32 x 512, segments": (145e6, 2_900, 5_300),
+    "span-dynamic convolution, 128 x 512": (582e6, 2_900, 5_300),
 }
 
 
