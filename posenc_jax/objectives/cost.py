@@ -1,5 +1,6 @@
 """What a step of pre-training costs, counted and not timed."""
 
+import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -44,13 +45,14 @@ def networks(config: Config) -> list[ModelConfig]:
 
 
 def _forward_flops(config: Config, length: int) -> int:
-    """Of the losses of one row."""
+    """Of the losses of one row, by XLA's programs as in `encoder_flops`."""
+    model = dataclasses.replace(config.model, kernels="xla")
     starts = None if config.mlm.unit == "token" else (True,) * config.model.vocab_size  # changes no shape
     shared = dict(starts=starts, differentiation=config.differentiation)
     if config.objective == "rtd":
-        objective = Rtd(config.model, config.mlm, config.rtd, **shared)
+        objective = Rtd(model, config.mlm, config.rtd, **shared)
     else:
-        objective = Mlm(config.model, config.mlm, **shared)
+        objective = Mlm(model, config.mlm, **shared)
     key = jax.random.key(0)
     row_1xL = jax.ShapeDtypeStruct((1, length), jnp.int32)
     batch = {"tokens": row_1xL, "segments": row_1xL, "row": jax.ShapeDtypeStruct((1,), jnp.int32)}
