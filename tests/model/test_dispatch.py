@@ -188,7 +188,7 @@ def test_training_and_evaluation_lower_for_a_tpu_on_every_mesh(monkeypatch, mixe
     model = small_model("tupe_r", mixer=mixer, **SIZE | dict(kernels="auto", dtype="bfloat16", heads=4))
     mesh, objective = make_mesh(MeshConfig(*sizes)), Mlm(model, MlmConfig(rate=0.3))
     state = abstract_state(objective, SGD, mesh)
-    rows = jax.ShapeDtypeStruct((16, 128), np.int32, sharding=batch_sharding(mesh))
+    rows = jax.ShapeDtypeStruct((16, 32), np.int32, sharding=batch_sharding(mesh))
     batch = {"tokens": rows, "segments": rows, "row": jax.ShapeDtypeStruct((16,), np.int32)}
     key = jax.eval_shape(lambda: jax.random.key(0))
     for traced in (
