@@ -68,7 +68,7 @@ class Checkpoints:
         self._failed = False
         self._while_open = contextlib.ExitStack()
         self._while_open.enter_context(_quiet())  # its threads write long after `save` has returned
-        self._while_open.enter_context(_no_closed_loops())
+        self._while_open.callback(_NoClosedLoops().close)
         with contextlib.ExitStack() as unless_opened:
             unless_opened.callback(self._while_open.close)
             self._manager = ocp.CheckpointManager(
@@ -324,23 +324,29 @@ def _first_line(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Orbax reports its housekeeping through absl's logger; what matters is raised."""
-    logger = logging.getLogger("absl")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
+    """Orbax reports its housekeeping through absl's logger, as others do; what matters is raised."""
+    logger, packaged = logging.getLogger("absl"), str(Path(ocp.__file__).parent)
+    passes = lambda record: not record.pathname.startswith(packaged)  # noqa: E731 -- another one for each that is open
+    logger.addFilter(passes)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        logger.removeFilter(passes)
 
 
-@contextlib.contextmanager
-def _no_closed_loops() -> Iterator[None]:
+class _NoClosedLoops:
     """When one write fails, tensorstore reports each of the others to an event loop that is there no more, and Python
-    prints a traceback for each. The failure itself is raised."""
-    hook = sys.unraisablehook
-    sys.unraisablehook = lambda what: None if str(what.exc_value) == "Event loop is closed" else hook(what)
-    try:
-        yield
-    finally:
-        sys.unraisablehook = hook
+    prints a traceback for each. The failure itself is raised. May be closed in any order."""
+
+    def __init__(self) -> None:
+        self._before, self._open = sys.unraisablehook, True
+        sys.unraisablehook = self
+
+    def __call__(self, what: Any) -> None:
+        if not (self._open and str(what.exc_value) == "Event loop is closed"):
+            self._before(what)
+
+    def close(self) -> None:
+        self._open = False
+        while isinstance(hook := sys.unraisablehook, _NoClosedLoops) and not hook._open:
+            sys.unraisablehook = hook._before

@@ -1,6 +1,10 @@
 import json
+import logging
 import math
+import pathlib
 import shutil
+import sys
+import types
 
 import jax
 import jax.numpy as jnp
@@ -261,6 +265,28 @@ def test_what_a_killed_save_left_is_removed_at_the_next_start_and_nothing_else(t
     shutil.copytree(folder / "2", folder / "5.unreadable")
     assert int(restore(tmp_path)[0].step) == 2
     assert sorted(path.name for path in folder.iterdir()) == ["1", "2", "5.unreadable"]
+
+
+def test_only_orbax_is_silenced_and_only_while_any_is_open(tmp_path, caplog, monkeypatch):
+    heard = []
+    monkeypatch.setattr(sys, "unraisablehook", hook := heard.append)
+    closed_loop = types.SimpleNamespace(exc_value=RuntimeError("Event loop is closed"))
+    logger = logging.getLogger("absl")
+    monkeypatch.setattr(logger, "propagate", True)
+
+    def told_by(package):
+        caplog.clear()
+        file = str(pathlib.Path(package.__file__).parent / "module.py")
+        logger.handle(logging.LogRecord("absl", logging.ERROR, file, 1, "words", None, None))
+        sys.unraisablehook(closed_loop)
+        return len(caplog.records), len(heard)
+
+    first, second = Checkpoints(tmp_path / "first"), Checkpoints(tmp_path / "second")
+    assert told_by(ocp) == (0, 0) and told_by(jax) == (1, 0)
+    first.close()
+    assert told_by(ocp) == (0, 0) and told_by(jax) == (1, 0)
+    second.close()
+    assert sys.unraisablehook is hook and told_by(ocp) == (1, 1)
 
 
 MESHES = [dict(data=8), dict(data=2, fsdp=2, tensor=2), dict(data=1), dict(data=1, fsdp=4, tensor=2)]
