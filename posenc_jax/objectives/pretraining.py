@@ -39,6 +39,9 @@ from posenc_jax.training.step import make_train_step
 from posenc_jax.training.trackers import JsonLines, TensorBoard, Terminal, WeightsAndBiases, read_metrics
 from posenc_jax.training.workdir import open_workdir
 
+Track = Callable[[str, int, dict[str, Any]], None]
+"""Tells of an event: its kind, its step, its values."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
@@ -160,20 +163,16 @@ def _run(
     train = config.train
     objective = make_objective(config, info.vocab_size, _word_starts(config, info))
     optimizer = make_optimizer(config.optimizer, train.steps, config.optimizer.warmup)
-    schedule = make_schedule(config.optimizer, train.steps, config.optimizer.warmup)
-    checkpoints = Checkpoints(workdir, Keep(train.keep_checkpoints, train.keep_every, train.keep_best))
-    state, seconds = _restore_or_create(config, info, objective, optimizer, mesh, checkpoints, workdir)
-    first = int(state.step)
-    left_out = [first - updates_done(state)]  # steps so far that made no update
-    if first >= train.steps and (summaries := _before(workdir, "summary", first)):
-        checkpoints.close()
-        return Outcome(first, True, summaries[-1])
-
-    evaluate = make_evaluation(objective, info, mesh, batch_size=train.batch_size, rows=train.eval_rows)
-    meter = _meter(config, info)
-    began = time.monotonic()
     with contextlib.ExitStack() as stack:
-        stack.callback(checkpoints.close)
+        keep = Keep(train.keep_checkpoints, train.keep_every, train.keep_best)
+        checkpoints = stack.enter_context(Checkpoints(workdir, keep))
+        state, seconds = _restore_or_create(config, info, objective, optimizer, mesh, checkpoints, workdir)
+        first = int(state.step)
+        if first >= train.steps and (summaries := _before(workdir, "summary", first)):
+            return Outcome(first, True, summaries[-1])
+
+        evaluate = make_evaluation(objective, info, mesh, batch_size=train.batch_size, rows=train.eval_rows)
+        began = time.monotonic()
         watchdog = stack.enter_context(Watchdog(train.watchdog_minutes))
         terminal, track = _open_trackers(stack, config, workdir, first, wandb)
         validation = {event["step"]: _masked_words(event) for event in _before(workdir, "validation", first)}
@@ -181,16 +180,6 @@ def _run(
         def on_step(step: int) -> None:
             watchdog.beat()
             terminal.advance(step)
-
-        def on_log(step: int, values: dict[str, float]) -> None:
-            if "seconds" in values:
-                values |= meter.read(step, values.pop("seconds"))
-            rate = float(schedule(max(0, step - sum(left_out) - 1)))  # of the last update
-            track("train", step, {**values, "learning_rate": rate, **device_memory()})
-
-        def on_skip(step: int, rows: list[int], values: dict[str, float]) -> None:
-            left_out.append(1)
-            track("skipped", step, {**values, "rows": rows})
 
         def on_evaluate(state: TrainState) -> None:
             values = evaluate(state.params)
@@ -210,6 +199,7 @@ def _run(
 
         train_step = make_train_step(objective, optimizer, mesh, accumulate=train.accumulate, seed=train.seed)
         train_step = stack.enter_context(profile.profiled(train_step, profile_steps, first, workdir / profile.FOLDER))
+        on_log, on_skip = _metrics_of_steps(config, info, track, skipped=first - updates_done(state))
         state = fit(
             state,
             train_step,
@@ -235,22 +225,47 @@ def _run(
         return Outcome(step, step >= train.steps, summary)
 
 
+def _metrics_of_steps(
+    config: Config, info: RowsInfo, track: Track, skipped: int
+) -> tuple[Callable[[int, dict[str, float]], None], Callable[[int, list[int], dict[str, float]], None]]:
+    """What tells of a window of steps, and of one whose update was left out, as `skipped` were before."""
+    meter = _meter(config, info)
+    schedule = make_schedule(config.optimizer, config.train.steps, config.optimizer.warmup)
+
+    def on_log(step: int, values: dict[str, float]) -> None:
+        if "seconds" in values:
+            values |= meter.read(step, values.pop("seconds"))
+        rate = float(schedule(max(0, step - skipped - 1)))  # of the last update
+        track("train", step, {**values, "learning_rate": rate, **device_memory()})
+
+    def on_skip(step: int, rows: list[int], values: dict[str, float]) -> None:
+        nonlocal skipped
+        skipped += 1
+        track("skipped", step, {**values, "rows": rows})
+
+    return on_log, on_skip
+
+
 def _open_trackers(
     stack: contextlib.ExitStack, config: Config, workdir: Path, first: int, wandb: str | None
-) -> tuple[Terminal, Callable[[str, int, dict[str, float]], None]]:
+) -> tuple[Terminal, Track]:
     """The terminal, and what tells all trackers of an event; but for the first process they are silent."""
-    terminal = Terminal(config.train.steps, first, workdir.name, silent=not is_first())
-    trackers: list[Any] = [terminal]
+    trackers: list[Any] = []
+
+    def opened(tracker: Any) -> Any:
+        trackers.append(stack.enter_context(contextlib.closing(tracker)))
+        return tracker
+
+    terminal = opened(Terminal(config.train.steps, first, workdir.name, silent=not is_first()))
     if is_first():
-        trackers += [JsonLines(workdir, first), TensorBoard(workdir, first)]
+        opened(JsonLines(workdir, first))
+        opened(TensorBoard(workdir, first))
         if wandb:
-            trackers.append(WeightsAndBiases(wandb, workdir, config_to_dict(config)))
-    for tracker in trackers:
-        stack.callback(tracker.close)
+            opened(WeightsAndBiases(wandb, workdir, config_to_dict(config)))
     if first:
         terminal.say(f"{workdir.name}  goes on from step {first}")
 
-    def track(kind: str, step: int, values: dict[str, float]) -> None:
+    def track(kind: str, step: int, values: dict[str, Any]) -> None:
         for tracker in trackers:
             tracker.write(kind, step, values)
 

@@ -17,7 +17,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import jax
 import numpy as np
@@ -60,12 +60,12 @@ class Keep:
 
 
 class Checkpoints:
-    """The checkpoints of a workdir, as many of them as `keep` says."""
+    """The checkpoints of a workdir, as many of them as `keep` says; open until the end of a `with`, or `close`."""
 
     def __init__(self, workdir: Path, keep: Keep = Keep()) -> None:
         self.folder = _folder(workdir)
         on_first(self._remove_half_written)
-        self._failed = False
+        self._last: int | None = None
         self._while_open = contextlib.ExitStack()
         self._while_open.enter_context(_quiet())  # its threads write long after `save` has returned
         self._while_open.callback(_NoClosedLoops().close)
@@ -82,14 +82,26 @@ class Checkpoints:
             )
             unless_opened.pop_all()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        try:
+            self.close()
+        except UserError:
+            if kind is None:  # else what ended the run is what its user should read
+                raise
+
     def save(self, state: TrainState, meta: dict[str, Any]) -> None:
         """Starts to write the state; waits for the write before it, whose failure is told here."""
+        self.wait()
         step = int(state.step)
         if step in self._manager.all_steps():
             return
         on_first(lambda: self._check_space(state, step))
         meta = {**meta, ARRAYS: _record(_items(state))}
-        with self._telling(f"cannot write checkpoint {step}"):
+        self._last = step
+        with self._telling():
             self._manager.save(
                 step,
                 args=ocp.args.Composite(
@@ -103,18 +115,14 @@ class Checkpoints:
 
     def wait(self) -> None:
         """Returns when all that was saved is on the disk. Raises `UserError` if it is not."""
-        with self._telling("cannot write the last checkpoint"):
+        with self._telling():
             self._manager.wait_until_finished()
             self._manager.check_for_errors()
 
     def close(self) -> None:
-        """Ends after what is being written. Raises `UserError` where that failed, unless it has been told."""
-        with self._while_open:
-            try:
-                self._manager.close()
-            except Exception as error:
-                if not self._failed:
-                    raise self._refusal("cannot write the last checkpoint", error) from error
+        """Ends after what is being written. Raises `UserError` where that failed."""
+        with self._while_open, self._telling():
+            self._manager.close()
 
     def restore(self, target: TrainState, warn: Any = print) -> tuple[TrainState, dict[str, Any]] | None:
         """State and meta of the newest step that can be read, None where none was ever written.
@@ -190,18 +198,14 @@ class Checkpoints:
             warn(f"checkpoint {step} cannot be read and is set aside as {aside.name}; going on from step {used}")
 
     @contextlib.contextmanager
-    def _telling(self, what: str) -> Iterator[None]:
+    def _telling(self) -> Iterator[None]:
         try:
             yield
         except Exception as error:
-            self._failed = True
-            raise self._refusal(what, error) from error
-
-    def _refusal(self, what: str, error: Exception) -> UserError:
-        return UserError(
-            f"{what} in {self.folder} ({_first_line(error)}); what was saved before is whole: "
-            "mend that and run the same line again"
-        )
+            raise UserError(
+                f"cannot write checkpoint {self._last} in {self.folder} ({_first_line(error)}); what was saved before "
+                "is whole: mend that and run the same line again"
+            ) from error
 
 
 def restore_params(workdir: Path, target: Any, warn: Any = print) -> tuple[Any, int]:

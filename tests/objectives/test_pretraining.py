@@ -1,6 +1,7 @@
 """A run as a user starts it: killed, stopped, refused, gone on. Each run is a process of its own."""
 
 import json
+import logging
 import os
 import shlex
 import shutil
@@ -13,6 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from posenc_jax.errors import UserError
+from posenc_jax.objectives import pretraining
+from posenc_jax.objectives.pretraining import pretrain
+from posenc_jax.training.trackers import JsonLines
+from posenc_jax.training.workdir import read_config
 from tests.tiny_rows import write_rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -256,6 +262,19 @@ def test_checkpoints_of_another_tokenizer_are_refused(runner, whole, tmp_path):
     for meta in (workdir / "checkpoints").glob("*/meta/metadata"):
         meta.write_text(meta.read_text().replace('"tokenizer_sha256": "', '"tokenizer_sha256": "00'))
     refused(runner.run(workdir), 1, "were trained with another tokenizer")
+    hook, filters = sys.unraisablehook, list(logging.getLogger("absl").filters)
+    with pytest.raises(UserError, match="were trained with another tokenizer"):
+        pretrain(read_config(workdir), workdir)  # in a notebook, which goes on
+    assert sys.unraisablehook is hook and logging.getLogger("absl").filters == filters
+
+
+def test_trackers_are_closed_where_the_next_cannot_be_opened(whole, tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr(pretraining, "JsonLines", lambda *args: opened.append(JsonLines(*args)) or opened[0])
+    (tmp_path / "tensorboard").write_text("in the way")
+    with pytest.raises(UserError, match=r"cannot write .*tensorboard"):
+        pretrain(read_config(whole), tmp_path)
+    assert opened[0]._file.closed
 
 
 @pytest.mark.parametrize(

@@ -33,22 +33,17 @@ def mesh_of(devices):
 
 
 def save(workdir, steps, devices=1):
-    checkpoints = Checkpoints(workdir)
     state = create_state(objective(), OPTIMIZER, mesh_of(devices), seed=0)
-    for step in steps:
-        state = state.replace(step=jnp.int32(step), params=jax.tree.map(lambda leaf: leaf + 1, state.params))
-        checkpoints.save(state, {"step": step, "seconds": 1.5})
-    checkpoints.wait()
-    checkpoints.close()
+    with Checkpoints(workdir) as checkpoints:
+        for step in steps:
+            state = state.replace(step=jnp.int32(step), params=jax.tree.map(lambda leaf: leaf + 1, state.params))
+            checkpoints.save(state, {"step": step, "seconds": 1.5})
     return jax.device_get(state)
 
 
 def restore(workdir, devices=1, **options):
-    checkpoints = Checkpoints(workdir)
-    try:
+    with Checkpoints(workdir) as checkpoints:
         return checkpoints.restore(abstract_state(objective(), OPTIMIZER, mesh_of(devices)), **options)
-    finally:
-        checkpoints.close()
 
 
 def assert_equal(tree, other):
@@ -137,13 +132,11 @@ def kept_steps(workdir, losses, **keep):
     state = create_state(objective(), OPTIMIZER, mesh_of(1), seed=0)
     half = len(losses) // 2
     for part in (range(half), range(half, len(losses))):
-        checkpoints = Checkpoints(workdir, Keep(**keep))
-        for number in part:
-            checkpoints.save(
-                state.replace(step=jnp.int32(number + 1)), {"step": number + 1, "validation_loss": losses[number]}
-            )
-        checkpoints.wait()
-        checkpoints.close()
+        with Checkpoints(workdir, Keep(**keep)) as checkpoints:
+            for number in part:
+                checkpoints.save(
+                    state.replace(step=jnp.int32(number + 1)), {"step": number + 1, "validation_loss": losses[number]}
+                )
     return sorted(int(path.name) for path in (workdir / FOLDER).iterdir() if path.name.isdigit())
 
 
@@ -161,11 +154,8 @@ def test_the_newest_every_nth_and_the_best_stay_also_over_a_restart(tmp_path, ke
 
 
 def restore_into(workdir, target):
-    checkpoints = Checkpoints(workdir)
-    try:
+    with Checkpoints(workdir) as checkpoints:
         return checkpoints.restore(target)
-    finally:
-        checkpoints.close()
 
 
 @pytest.mark.parametrize(
@@ -267,6 +257,31 @@ def test_what_a_killed_save_left_is_removed_at_the_next_start_and_nothing_else(t
     assert sorted(path.name for path in folder.iterdir()) == ["1", "2", "5.unreadable"]
 
 
+def fail_in_the_background(checkpoints):
+    state = create_state(objective(), OPTIMIZER, mesh_of(1), seed=0)
+    checkpoints.save(state.replace(step=jnp.int32(10)), {"step": 10, "this": {1, 2}})  # JSON is made late
+    return state
+
+
+TOLD = "cannot write checkpoint 10 in .*type set"
+
+
+def test_a_write_that_failed_is_told_by_its_step_before_the_next(tmp_path):
+    with Checkpoints(tmp_path) as checkpoints:
+        state = fail_in_the_background(checkpoints)
+        with pytest.raises(UserError, match=TOLD):
+            checkpoints.save(state.replace(step=jnp.int32(20)), {"step": 20})
+
+
+@pytest.mark.parametrize("ends", [KeyboardInterrupt, UserError])
+def test_a_write_that_failed_is_told_at_the_end_unless_something_else_ends_the_run(tmp_path, ends):
+    with pytest.raises(UserError, match=TOLD), Checkpoints(tmp_path / "one") as checkpoints:
+        fail_in_the_background(checkpoints)
+    with pytest.raises(ends, match="this is why"), Checkpoints(tmp_path / "other") as checkpoints:
+        fail_in_the_background(checkpoints)
+        raise ends("this is why")
+
+
 def test_only_orbax_is_silenced_and_only_while_any_is_open(tmp_path, caplog, monkeypatch):
     heard = []
     monkeypatch.setattr(sys, "unraisablehook", hook := heard.append)
@@ -301,12 +316,11 @@ def test_a_state_goes_from_mesh_to_mesh_bit_for_bit(tmp_path, rng):
     state = state.replace(opt_state=(state.opt_state[0]._replace(mu=moved), *state.opt_state[1:]))
     whole = jax.device_get((state.params, state.opt_state))
     for step, mesh in enumerate([*meshes[1:], meshes[0]], 1):
-        checkpoints = Checkpoints(tmp_path)
-        checkpoints.save(state.replace(step=jnp.int32(step)), {"step": step})
-        checkpoints.wait()
         target = abstract_state(objective(), OPTIMIZER, mesh)
-        state, _ = checkpoints.restore(target)
-        checkpoints.close()
+        with Checkpoints(tmp_path) as checkpoints:
+            checkpoints.save(state.replace(step=jnp.int32(step)), {"step": step})
+            checkpoints.wait()
+            state, _ = checkpoints.restore(target)
         assert_equal((state.params, state.opt_state), whole)
         laid = jax.tree.map(lambda leaf, want: leaf.sharding.is_equivalent_to(want.sharding, leaf.ndim), state, target)
         assert all(jax.tree.leaves(laid))
