@@ -116,9 +116,8 @@ class TensorBoard:
     def close(self) -> None:
         with contextlib.suppress(OSError):  # what could not be written was told when it was
             self._writer.close()
-        if self._own:
-            self._copy()
-            shutil.rmtree(self._own)
+        if self._own:  # `write` has copied what is in it
+            shutil.rmtree(self._own, ignore_errors=True)
 
     def _copy(self) -> None:
         """To the bucket, which cannot be appended to."""

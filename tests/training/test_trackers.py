@@ -3,12 +3,14 @@ import math
 import os
 import struct
 import sys
+import tempfile
 import types
 
 import pytest
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 from posenc_jax.errors import UserError
+from posenc_jax.training import trackers
 from posenc_jax.training.trackers import METRICS_FILE, JsonLines, TensorBoard, Terminal, WeightsAndBiases, read_metrics
 
 TRAIN = {"loss": 5.0, "mlm_loss": 4.0, "rtd_loss": 0.02, "tokens_per_second": 12345.6, "mfu": 0.4567}
@@ -97,6 +99,18 @@ def test_a_disk_without_room_for_metrics_is_one_sentence_and_nothing_waits(tmp_p
         with pytest.raises(UserError, match=r"cannot write .*No space left .*run the same line again"):
             writes.write("train", step, {"loss": 1.0})
     writes.close()
+
+
+def test_a_bucket_that_is_gone_is_told_once_and_leaves_no_files_here(tmp_path, monkeypatch):
+    monkeypatch.setattr(trackers, "is_remote", lambda path: True)
+    monkeypatch.setattr(tempfile, "mkdtemp", lambda: str(own))
+    (own := tmp_path / "own").mkdir()
+    board = TensorBoard(tmp_path / "bucket", 0)
+    (tmp_path / "bucket").write_text("")
+    with pytest.raises(UserError, match=r"cannot write .*tensorboard"):
+        board.write("train", 1, {"loss": 1.0})
+    board.close()
+    assert not own.exists()
 
 
 class FakeWandb(types.ModuleType):
