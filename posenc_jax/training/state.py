@@ -29,12 +29,17 @@ def _init(objective: Objective, optimizer: optax.GradientTransformation, key: ja
     return TrainState(step=jnp.zeros((), jnp.int32), params=params, opt_state=optimizer.init(params))
 
 
-@functools.lru_cache(maxsize=4)  # tracing takes a while, and a start asks two or three times
 def abstract_state(objective: Objective, optimizer: optax.GradientTransformation, mesh: Mesh) -> TrainState:
     """Shapes, types and shardings of the state, nothing computed: the target to restore a checkpoint into.
 
     Raises `UsageError` where a size does not divide into its mesh axis.
     """
+    return _traced_state(objective, optimizer, mesh, jax.config.jax_enable_x64)
+
+
+@functools.lru_cache(maxsize=4)  # tracing takes a while, and a start asks two or three times
+def _traced_state(objective: Objective, optimizer: optax.GradientTransformation, mesh: Mesh, x64: bool) -> TrainState:
+    """The state under the `x64` that is set, which decides its types."""
     boxed = jax.eval_shape(lambda key: _init(objective, optimizer, key), jax.random.key(0))
     check_mesh(boxed.params, mesh)
     return jax.tree.map(
