@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 def described(tree: Any) -> dict[str, str]:
@@ -14,10 +15,11 @@ def described(tree: Any) -> dict[str, str]:
 
 def bit_sums(tree: Any) -> dict[str, int]:
     """Name -> a number, the same on every mesh, that one flipped bit changes for certain. Several processes call it
-    together."""
+    together. NumPy's arrays stay in the host's memory."""
     named = _named(tree)
-    totals = jax.device_get(_sum_all([leaf for _, leaf in named]))
-    return {name: int(total) for (name, _), total in zip(named, totals, strict=True)}
+    on_device = {name: leaf for name, leaf in named if isinstance(leaf, jax.Array)}
+    totals = jax.device_get(_sum_all(on_device))
+    return {name: int(totals[name]) if name in totals else _bit_sum_numpy(np.asarray(leaf)) for name, leaf in named}
 
 
 def differences(there: Mapping[str, str], wanted: Mapping[str, str], shown: int = 4) -> list[str]:
@@ -36,8 +38,8 @@ def _named(tree: Any) -> list[tuple[str, Any]]:
 
 
 @jax.jit
-def _sum_all(leaves: list[jax.Array]) -> list[jax.Array]:
-    return [_bit_sum(leaf) for leaf in leaves]
+def _sum_all(leaves: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    return {name: _bit_sum(leaf) for name, leaf in leaves.items()}
 
 
 def _bit_sum(x: jax.Array) -> jax.Array:
@@ -54,3 +56,13 @@ def _bit_sum(x: jax.Array) -> jax.Array:
         place = place.reshape((1,) * words.ndim if place.ndim == 0 else place.shape) + iota * jnp.uint32(stride % 2**32)
         stride *= words.shape[axis]
     return (words * (place + jnp.uint32(1))).sum(dtype=jnp.uint32)
+
+
+def _bit_sum_numpy(x: np.ndarray, at_once: int = 2**24) -> int:
+    """The same sum, which keeps what JAX without x64 would cut: a float64."""
+    words, total = x.ravel().view({1: np.uint8, 2: np.uint16}.get(x.dtype.itemsize, np.uint32)), 0
+    for start in range(0, words.size, at_once):
+        part = words[start : start + at_once].astype(np.uint32)
+        factors = 2 * np.arange(start, start + part.size, dtype=np.uint64) + 1
+        total += int((part * factors.astype(np.uint32)).sum(dtype=np.uint32))
+    return total % 2**32

@@ -4,7 +4,7 @@ import numpy as np
 import optax
 import pytest
 
-from posenc_jax.training.fingerprint import bit_sums, described, differences
+from posenc_jax.training.fingerprint import _bit_sum_numpy, bit_sums, described, differences
 
 
 def expected(x):
@@ -19,6 +19,15 @@ def test_the_sum_is_each_word_times_an_odd_number_of_its_place(rng, dtype, shape
     x = jnp.asarray(rng.normal(size=shape) * 9, dtype)
     assert bit_sums({"x": x}) == {"x": expected(x)}
     assert bit_sums({"x": np.asarray(x)}) == {"x": expected(x)}
+    assert _bit_sum_numpy(np.asarray(x), at_once=2) == expected(x)
+
+
+def test_numpys_arrays_are_summed_as_they_are_without_a_device(rng):
+    x = rng.normal(size=(3, 5))
+    with jax.enable_x64(True):
+        assert bit_sums({"x": jnp.asarray(x)}) == {"x": expected(x)}
+    with jax.transfer_guard("disallow"):
+        assert bit_sums({"x": x, "turned": x.T}) == {"x": expected(x), "turned": expected(x.T.copy())}
 
 
 def test_any_flipped_bit_and_any_two_places_exchanged_change_it(rng):
