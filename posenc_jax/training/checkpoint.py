@@ -259,10 +259,11 @@ def _newest(workdir: Path, read: Callable[[ocp.Checkpointer, Path], Any], target
         try:
             with _quiet(), ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
                 params = read(reader, folder / str(step) / "params")
+            recorded = _recorded(folder / str(step))
         except Exception as error:
             reason = f"{step} cannot be read: {_first_line(error)}"
             continue
-        if not _is_what_was_saved(_recorded(folder / str(step)), {"params": params}):
+        if not _is_what_was_saved(recorded, {"params": params}):
             reason = f"{step} cannot be read: its numbers are not those that were saved"
             continue
         if not reason.startswith("there"):
@@ -281,11 +282,8 @@ def _record(items: dict[str, Any]) -> dict[str, tuple[str, int]]:
 
 
 def _recorded(step: Path) -> dict[str, tuple[str, int]] | None:
-    """What `meta` says of the arrays of a step; None where it says nothing, or cannot be read."""
-    try:
-        return json.loads((step / "meta" / "metadata").read_text())[ARRAYS]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    """What `meta` says of the arrays of a step; None where it says nothing. Raises whatever a damaged one makes it."""
+    return json.loads((step / "meta" / "metadata").read_text()).get(ARRAYS)
 
 
 def _is_what_was_saved(recorded: dict[str, tuple[str, int]] | None, items: dict[str, Any]) -> bool:

@@ -211,6 +211,22 @@ def test_a_checkpoint_from_before_there_were_sums_is_read(tmp_path):
     assert_equal(read_params(tmp_path)[0], saved.params)
 
 
+@pytest.mark.parametrize("damage", [lambda meta: meta.write_text(meta.read_text()[:50]), lambda meta: meta.unlink()])
+def test_parameters_whose_record_is_damaged_are_not_taken_unchecked(tmp_path, damage):
+    saved, told = save(tmp_path, [1, 2]), []
+    damage(tmp_path / FOLDER / "2" / "meta" / "metadata")
+    target = abstract_state(objective(), OPTIMIZER, mesh_of(1)).params
+    for params, step in (read_params(tmp_path, told.append), restore_params(tmp_path, target, told.append)):
+        assert step == 1 and "checkpoint 2 cannot be read" in told.pop()
+        np.testing.assert_array_equal(params["encoder"]["words"] + 1, saved.params["encoder"]["words"])
+
+
+def test_a_float64_from_elsewhere_is_whole_without_x64(tmp_path):
+    params = {"encoder": {"words": np.arange(20).reshape(5, 4) / 7}}
+    save_params(tmp_path, params)
+    assert_equal(read_params(tmp_path)[0], params)
+
+
 def change_one_bit(step, whole):
     """Writes parameters anew of which one bit is another, as a disk that lies does: every file is well-formed."""
     params = jax.tree.map(np.array, whole)
