@@ -78,12 +78,12 @@ class Attention(nn.Module):
         has_bias = bias_BxHxLxL is not None
         kernel = XLA
         if is_run:
-            kernel = attention_kernel(config, x_BxLxD.shape[:2], has_bias=has_bias, train=train, reasons=reasons)
+            kernel = attention_kernel(config, x_BxLxD.shape[:2], has_bias=has_bias, reasons=reasons)
         if kernel != XLA:
             bias_HxLxL = bias_BxHxLxL[0] if has_bias else None
             seed_2 = dropout.seed() if rate else None
             words = (placed_q, placed_k, v_BxLxHxd, context.segments_BxL)
-            mixed_BxLxHxd = mixed_by_attention(kernel, *words, context.may_meet(), bias_HxLxL, rate, seed_2)
+            mixed_BxLxHxd = mixed_by_attention(*words, bias_HxLxL, rate, seed_2)
         else:
             logits_BxHxLxL = jnp.einsum("BQHd,BKHd->BHQK", placed_q, placed_k, preferred_element_type=exact)
             for term_BxHxLxL in (terms_BxHxLxL, bias_BxHxLxL):

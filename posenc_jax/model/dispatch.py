@@ -21,23 +21,19 @@ XLA = "xla"
 KERNELS = {
     ("tpu", "attention"): "pallas",
     ("tpu", "span convolution"): "pallas",
-    ("cuda", "attention"): "cudnn",
 }
 """Platform and work -> the kernel, where there is one and it does not refuse; `attention_kernel` and
 `convolution_kernel` know when it does."""
 
 
 def attention_kernel(
-    config: ModelConfig, shape: tuple[int, int], *, has_bias: bool, train: bool, reasons: Sequence[str | None] = ()
+    config: ModelConfig, shape: tuple[int, int], *, has_bias: bool, reasons: Sequence[str | None] = ()
 ) -> str:
     """The kernel, or `XLA`, for attention over rows of `shape` (B, L) with one bias for all rows or none. `reasons`
-    (None: no reason) speak against any."""
+    (None: no reason) speak against it."""
     heads, bias = _local(config.attention_heads), "matrix" if has_bias else "none"
-    refusals = {
-        "pallas": biased.refuses(heads, config.head_width, shape[1], config.dtype, bias, _chip()),
-        "cudnn": _refused_by_cudnn(config, shape[1], has_bias, train),
-    }
-    return _choice(config, "attention", (*reasons, _lies_badly(shape[0])), refusals)
+    refusal = biased.refuses(heads, config.head_width, shape[1], config.dtype, bias, _chip())
+    return _choice(config, "attention", (*reasons, _lies_badly(shape[0]), refusal))
 
 
 def convolution_kernel(config: ModelConfig, shape: tuple[int, int]) -> str:
@@ -48,28 +44,20 @@ def convolution_kernel(config: ModelConfig, shape: tuple[int, int]) -> str:
         # The window of a head is made from the channels of all heads.
         other = f"mesh.tensor={config.attention_heads // heads} cuts the channels that make a window"
     width, slots = config.head_width, config.convolution.width
-    refusals = {"pallas": span.refuses(heads, width, slots, shape[1], config.dtype, _chip())}
-    return _choice(config, "span convolution", (other, _lies_badly(shape[0])), refusals)
+    refusal = span.refuses(heads, width, slots, shape[1], config.dtype, _chip())
+    return _choice(config, "span convolution", (other, _lies_badly(shape[0]), refusal))
 
 
 def mixed_by_attention(
-    kernel: str,
     q_BxLxHxd: jax.Array,
     k_BxLxHxd: jax.Array,
     v_BxLxHxd: jax.Array,
     segments_BxL: jax.Array,
-    may_meet_BxLxL: jax.Array,
     bias_HxLxL: jax.Array | None,
     dropout: float,
     seed_2: jax.Array | None,
 ) -> jax.Array:
-    """What `model.attention` computes of scaled queries, by "pallas" or "cudnn"; each device its rows and heads."""
-    if kernel == "cudnn":
-        bias = None if bias_HxLxL is None else bias_HxLxL[None].astype(q_BxLxHxd.dtype)
-        return jax.nn.dot_product_attention(
-            q_BxLxHxd, k_BxLxHxd, v_BxLxHxd, bias, may_meet_BxLxL[:, None], scale=1.0, implementation="cudnn"
-        )
-
+    """What `model.attention` computes of scaled queries, by the Pallas kernel; each device its rows and heads."""
     is_cut = "tensor" in _automatic()
 
     def local(q, k, v, segments, bias, rows, seed) -> jax.Array:
@@ -116,33 +104,21 @@ def convolved(
 # ---- the choice ---------------------------------------------------------------------------------------------------
 
 
-def _choice(config: ModelConfig, work: str, reasons: tuple[str | None, ...], refusals: dict[str, str | None]) -> str:
+def _choice(config: ModelConfig, work: str, reasons: Sequence[str | None]) -> str:
     platform, _ = _device()
     if config.kernels == XLA:
         return XLA
     kernel = KERNELS.get((platform, work))
     if config.kernels == "pallas":
         kernel = "pallas" if platform in ("cpu", "tpu") else None  # on a CPU interpreted: slow, and exact
+        if kernel is None:
+            _say(f"{work} runs by XLA: there is no kernel of it for {platform}")
     if kernel is None:
-        if config.kernels == "pallas":
-            _say(f"{work} runs by XLA: there is no Pallas kernel of it for {platform}")
         return XLA
-    if reason := next(filter(None, (*reasons, refusals[kernel])), None):
+    if reason := next(filter(None, reasons), None):
         _say(f"{work} runs by XLA, not by the {kernel} kernel: {reason}")
         return XLA
     return kernel
-
-
-def _refused_by_cudnn(config: ModelConfig, length: int, has_bias: bool, train: bool) -> str | None:
-    if config.dtype != "bfloat16":
-        return f"cuDNN's takes half precision, and model.dtype={config.dtype!r}"
-    if config.head_width % 8 or config.head_width > 128 or length % 2:
-        return f"cuDNN's takes no {length} words with heads {config.head_width} wide"
-    if train and config.attention_dropout:
-        return f"cuDNN's has no dropout, and model.attention_dropout={config.attention_dropout}"
-    if train and has_bias:
-        return "cuDNN's would write the gradient of the bias for every row, in half precision"
-    return None
 
 
 def _lies_badly(rows: int) -> str | None:
@@ -168,7 +144,7 @@ def _device() -> tuple[str, str]:
     device = getattr(mesh, "abstract_device", None)
     if mesh.empty or device is None:
         device = jax.devices()[0]
-    return ("cuda" if device.platform == "gpu" else device.platform), device.device_kind
+    return device.platform, device.device_kind
 
 
 def _chip() -> str | None:

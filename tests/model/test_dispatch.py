@@ -103,10 +103,10 @@ BASE = ModelConfig(dtype="bfloat16", vocab_size=100)
 CONVBERT = dataclasses.replace(BASE, mixer="mixed")
 
 
-def ask(model, shape=(8, 512), has_bias=True, train=True, reasons=()):
+def ask(model, shape=(8, 512), reasons=()):
     """On one device."""
     with jax.sharding.use_abstract_mesh(make_mesh(MeshConfig(), jax.devices()[:1]).abstract_mesh):
-        return attention_kernel(model, shape, has_bias=has_bias, train=train, reasons=reasons)
+        return attention_kernel(model, shape, has_bias=True, reasons=reasons)
 
 
 def ask_convolution(model, shape=(8, 512)):
@@ -119,8 +119,8 @@ def ask_convolution(model, shape=(8, 512)):
     [
         ("tpu", {}, "pallas", "pallas"),
         ("tpu", {"kernels": "xla"}, XLA, XLA),
-        ("cuda", {}, XLA, XLA),  # dropout
-        ("cuda", {"kernels": "pallas"}, XLA, XLA),
+        ("gpu", {}, XLA, XLA),
+        ("gpu", {"kernels": "pallas"}, XLA, XLA),
         ("cpu", {}, XLA, XLA),
         ("cpu", {"kernels": "pallas"}, "pallas", "pallas"),
         ("tpu", {"width": 720}, XLA, "pallas"),  # heads 60 wide
@@ -134,23 +134,11 @@ def test_the_table(monkeypatch, platform, settings, attention, convolution):
     assert ask_convolution(model) == convolution
 
 
-def test_cudnn_is_taken_where_it_gives_the_same(monkeypatch, capsys):
+def test_a_kernel_that_is_asked_for_where_there_is_none_is_told(monkeypatch, capsys):
     dispatch._say.cache_clear()
-    on(monkeypatch, "cuda", "NVIDIA H100 80GB HBM3")
-    bare = dataclasses.replace(BASE, attention_dropout=0.0)
-    assert ask(bare, has_bias=False) == ask(BASE, train=False) == "cudnn"
-    for model, has_bias in [(bare, True), (BASE, False), (dataclasses.replace(bare, dtype="float32"), False)] * 2:
-        assert ask(model, has_bias=has_bias) == XLA
-    assert ask(bare, (8, 511), has_bias=False) == XLA
-    assert capsys.readouterr().err.splitlines() == [
-        f"attention runs by XLA, not by the cudnn kernel: cuDNN's {reason}"
-        for reason in (
-            "would write the gradient of the bias for every row, in half precision",
-            "has no dropout, and model.attention_dropout=0.1",
-            "takes half precision, and model.dtype='float32'",
-            "takes no 511 words with heads 64 wide",
-        )
-    ]
+    on(monkeypatch, "gpu", "NVIDIA H100 80GB HBM3")
+    assert ask(dataclasses.replace(BASE, kernels="pallas")) == ask(BASE) == XLA
+    assert capsys.readouterr().err == "attention runs by XLA: there is no kernel of it for gpu\n"
 
 
 def test_other_convolutions_have_no_kernel(monkeypatch):
@@ -174,17 +162,18 @@ def test_the_chip_and_the_length_decide(monkeypatch):
 
 def test_rows_that_do_not_divide_and_devices_without_a_mesh_are_left_to_xla(monkeypatch):
     on(monkeypatch, "tpu", "TPU v5 lite")
-    assert attention_kernel(BASE, (8, 512), has_bias=True, train=True) == XLA
+    assert attention_kernel(BASE, (8, 512), has_bias=True) == XLA
     with jax.sharding.use_abstract_mesh(make_mesh(MeshConfig()).abstract_mesh):
-        assert attention_kernel(BASE, (8, 512), has_bias=True, train=True) == "pallas"
-        assert attention_kernel(BASE, (12, 512), has_bias=True, train=True) == XLA
+        assert attention_kernel(BASE, (8, 512), has_bias=True) == "pallas"
+        assert attention_kernel(BASE, (12, 512), has_bias=True) == XLA
 
 
+@pytest.mark.parametrize("platform, kernels", [("tpu", True), ("cuda", False)])
 @pytest.mark.parametrize("mixer", ["attention", "mixed"])
 @pytest.mark.parametrize("sizes", [(8, 1, 1), (2, 2, 2)], ids=str)
-def test_training_and_evaluation_lower_for_a_tpu_on_every_mesh(monkeypatch, mixer, sizes):
-    """The kernels are refused in a program that the compiler cuts: they must stand in parts of their own."""
-    on(monkeypatch, "tpu", "TPU v5 lite")
+def test_training_and_evaluation_lower_on_every_mesh(monkeypatch, mixer, sizes, platform, kernels):
+    """A kernel is refused in a program that the compiler cuts: it must stand in parts of its own."""
+    on(monkeypatch, {"cuda": "gpu"}.get(platform, platform), "TPU v5 lite")
     model = small_model("tupe_r", mixer=mixer, **SIZE | dict(kernels="auto", dtype="bfloat16", heads=4))
     mesh, objective = make_mesh(MeshConfig(*sizes)), Mlm(model, MlmConfig(rate=0.3))
     state = abstract_state(objective, SGD, mesh)
@@ -195,4 +184,4 @@ def test_training_and_evaluation_lower_for_a_tpu_on_every_mesh(monkeypatch, mixe
         make_train_step(objective, SGD, mesh).trace(state, batch),
         make_eval_step(objective, mesh).trace(state.params, batch, key),
     ):
-        assert "tpu_custom_call" in traced.lower(lowering_platforms=("tpu",)).as_text()
+        assert ("tpu_custom_call" in traced.lower(lowering_platforms=(platform,)).as_text()) == kernels
