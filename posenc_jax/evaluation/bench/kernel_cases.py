@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from posenc_jax.kernels.biased_attention import biased_attention
 from posenc_jax.kernels.span_convolution import span_convolution
 from posenc_jax.layers import affine
 from posenc_jax.model.attention import MASKED
@@ -61,8 +62,6 @@ def _plain_convolution(q_BxLxHxd, k_BxLxHxd, v_BxLxHxd, weight, bias, segments_B
 
 def attention_case(form: str, dropout: float = 0.0) -> Case:
     """BERT base, 32 rows of 512, the bias of each head a matrix or a table by distance."""
-    from posenc_jax.kernels.biased_attention import biased_attention
-
     rows, length, heads, size = 32, 512, 12, 64
     flat, by_heads = (rows, length, heads * size), (rows, length, heads, size)
     bias = (heads, length, length) if form == "matrix" else (heads, 2 * length - 1)
