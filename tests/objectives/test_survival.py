@@ -95,12 +95,11 @@ def wait_for_a_line(pid, metrics, launched):
     wait_for(pid, lambda: metrics.stat().st_size > size)
 
 
-def kill_once(runs, workdir, moments):
+def kill_once(runs, workdir, moments, kind):
     """Starts the run and kills it: while it starts, while it trains, or while it saves. True if it was killed, False
     if it had ended by then."""
     launched = time.time()
     pid = runs.start(workdir)
-    kind = moments.choice(["start", "training", "saving"])
     if kind == "start":
         time.sleep(moments.uniform(0, 1))
     else:
@@ -119,13 +118,21 @@ def kill_once(runs, workdir, moments):
     return code != 0
 
 
-def kill_and_finish(runs, name, times, whole):
-    """Kills runs `times` in all, each workdir until it is finished; how many of the kills left half a checkpoint."""
+def kill_and_finish(runs, name, times, whole, torn_wanted=2):
+    """Kills runs `times` in all, each workdir until it is finished, and then while they save until so many of the kills
+    have left half a checkpoint, in 20 workdirs at most; how many did."""
     moments, kills, torn, number = random.Random(name), 0, 0, 0
-    while kills < times:
+
+    def is_enough():
+        return kills >= times and (torn >= torn_wanted or number >= 20)
+
+    while not is_enough():
         number += 1
         workdir = runs.folder / f"{name}{number}"
-        while kills < times and kill_once(runs, workdir, moments):
+        while not is_enough():
+            kind = moments.choice(["start", "training", "saving"]) if kills < times else "saving"
+            if not kill_once(runs, workdir, moments, kind):
+                break
             kills += 1
             torn += bool(unfinished(workdir))
         runs.run(workdir)
@@ -137,7 +144,7 @@ def kill_and_finish(runs, name, times, whole):
 def test_killed_thirty_times_also_while_it_saves_it_ends_bit_for_bit_the_same(lanes, whole):
     with concurrent.futures.ThreadPoolExecutor() as pool:
         torn = pool.map(kill_and_finish, lanes, ["a", "b"], [15, 15], [whole, whole])
-    assert sum(torn) >= 3
+    assert min(torn) >= 2
 
 
 @pytest.fixture
