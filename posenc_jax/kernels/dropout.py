@@ -12,8 +12,8 @@ _BYTES = 4
 _MULTIPLIERS = 0x7FEB352D, 0x846CA68B - 2**32
 """Of C. Wellons' hash "lowbias32", as signed numbers."""
 
-Key = tuple[jax.Array, jax.Array]
-"""Two int32 scalars."""
+Key = tuple[jax.Array, jax.Array] | jax.Array
+"""Two int32 numbers."""
 
 
 def kept_of_256(rate: float) -> int:
@@ -23,17 +23,19 @@ def kept_of_256(rate: float) -> int:
 
 def keep_rows(seed_2: jax.Array, rows_B: jax.Array, kept: int, shape: tuple[int, ...]) -> jax.Array:
     """Boolean [B, *shape], true with probability kept / 256: of the rows with these numbers, each [heads, queries,
-    keys], [queries, keys] or [keys]. `seed_2`: two random words."""
-    *more, queries, keys = (1,) * (2 - len(shape)) + shape
-    seed = tuple(jax.lax.bitcast_convert_type(seed_2, jnp.int32))
+    keys], [queries, keys] or [keys]. `seed_2`: two random words.
 
-    def of_head(head: jax.Array, row: jax.Array) -> jax.Array:
-        return keep(row_key(seed, head, row), kept, queries, keys)
-
-    of_row = jax.vmap(of_head, (0, None))
-    heads_H = jnp.arange(more[0] if more else 1, dtype=jnp.int32)
-    keep_BxHxQxK = jax.vmap(of_row, (None, 0))(heads_H, rows_B.astype(jnp.int32))
-    return keep_BxHxQxK.reshape(len(rows_B), *shape)
+    What `keep` says of each row and head; every place draws its word for itself, so that XLA makes one loop of it.
+    """
+    heads, queries, keys = (1,) * (3 - len(shape)) + shape
+    head_1xH, row_Bx1 = jnp.arange(heads, dtype=jnp.int32)[None], rows_B.astype(jnp.int32)[:, None]
+    seed = jax.lax.bitcast_convert_type(seed_2, jnp.int32)
+    first, second = (word_BxH[..., None, None] for word_BxH in row_key(seed, head_1xH, row_Bx1))
+    query, key = (jax.lax.broadcasted_iota(jnp.int32, (1, 1, queries, keys), axis) for axis in (2, 3))
+    place = _folded((query << 16) | (key & (LANES - 1)))
+    word = _mixed(place ^ _folded(first ^ (key // (LANES * _BYTES) * LANES)), second)
+    drawn = word << (24 - 8 * (key // LANES & (_BYTES - 1)))
+    return (drawn < _bound(kept)).reshape(len(rows_B), *shape)
 
 
 def row_key(seed: Key, head: jax.Array, row: jax.Array) -> Key:
@@ -56,7 +58,12 @@ def keep(key: Key, kept: int, queries: int, keys: int, first_query: int = 0) -> 
         # The byte comes to the top of the word, which is then compared as a signed number.
         blocks += [word_Qx128 << (24 - 8 * byte) for byte in range(_BYTES)]
     drawn_QxK = jnp.concatenate(blocks[: -(-keys // LANES)], axis=1)[:, :keys]
-    return drawn_QxK < (kept - 128) * 2**24
+    return drawn_QxK < _bound(kept)
+
+
+def _bound(kept: int) -> int:
+    """Below which a signed word is whose uppermost byte is one of the `kept` least."""
+    return (kept - 128) * 2**24
 
 
 def _hash(x: jax.Array) -> jax.Array:
