@@ -39,7 +39,8 @@ def _steps(args: argparse.Namespace) -> None:
     if args.against == "transformers":
         require(["torch", "transformers"])
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # several processes share the device
-    from posenc_jax.evaluation.bench.steps import COMPARED, WORKS, Workload, against_each_other, against_transformers
+    from posenc_jax.evaluation.bench.steps import COMPARED, against_each_other, against_transformers
+    from posenc_jax.evaluation.bench.workloads import WORKS, Workload
 
     workload = Workload(size=args.size, batch_size=args.batch_size, length=args.length, vocab_size=args.vocab_size)
     if args.against == "transformers":

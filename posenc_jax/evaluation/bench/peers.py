@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from posenc_jax.config import Config, ModelConfig
-from posenc_jax.evaluation.bench.steps import IGNORED, Workload
 from posenc_jax.evaluation.bench.turns import Run, threads
+from posenc_jax.evaluation.bench.workloads import IGNORED, Workload
 
 Loss = Callable[[Any, Any], Any]
 """Masked words [B, L] and their labels, `IGNORED` where nothing is predicted -> a loss."""

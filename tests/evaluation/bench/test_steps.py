@@ -6,7 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from posenc_jax.evaluation.bench.steps import COMPARED, IGNORED, WORKS, Workload
+from posenc_jax.evaluation.bench.steps import COMPARED
+from posenc_jax.evaluation.bench.workloads import IGNORED, WORKS, Workload
 from posenc_jax.objectives.pretraining import make_objective
 
 SMALL = Workload(size="tiny", batch_size=4, length=40, vocab_size=100)
