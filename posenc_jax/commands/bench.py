@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 
 from posenc_jax.errors import DONE, UsageError
-from posenc_jax.evaluation.bench.ratio import require
 
 
 def main(argv: list[str]) -> int:
@@ -17,6 +16,8 @@ def main(argv: list[str]) -> int:
     elif args.what == "steps":
         _steps(args)
     else:
+        from posenc_jax.evaluation.bench.ratio import require
+
         require(["transformers", "tokenizers"])
         from posenc_jax.evaluation.bench.prepare import bench_prepare
 
@@ -34,6 +35,8 @@ def main(argv: list[str]) -> int:
 
 
 def _steps(args: argparse.Namespace) -> None:
+    from posenc_jax.evaluation.bench.ratio import require
+
     if args.work and args.against == "ours":
         raise UsageError("--work picks what is compared with transformers; --against ours has pairs of its own")
     if args.against == "transformers":
