@@ -17,11 +17,9 @@ from jax.experimental.pallas import tpu as pltpu
 from posenc_jax.errors import UsageError
 from posenc_jax.kernels.attention_blocks import Form, backward, forward
 from posenc_jax.kernels.dropout import LANES, kept_of_256
-from posenc_jax.kernels.vmem import VMEM
+from posenc_jax.kernels.vmem import USUAL, VMEM
 
 _MIB = 2**20
-_USUAL_VMEM = 16 * _MIB
-"""What a kernel may use unless it says otherwise."""
 
 
 def biased_attention(
@@ -170,7 +168,7 @@ def _call(
         grid_spec=grid,
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "arbitrary"),
-            vmem_limit_bytes=max(_USUAL_VMEM, vmem_bytes(form, words[0].dtype)),
+            vmem_limit_bytes=max(USUAL, vmem_bytes(form, words[0].dtype)),
         ),
         interpret=form.interpret,
         name=f"biased_attention_{body.__name__}",

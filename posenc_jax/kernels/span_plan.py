@@ -7,13 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.kernels.vmem import VMEM
+from posenc_jax.kernels.vmem import USUAL, VMEM
 
 LANES = 128
 """Lanes of a register, and words of a window of values."""
 SUBLANES = 8
 _MOST_HALO = 56
-_LEAST_VMEM = 16 * 2**20
 _DTYPES = ("float32", "bfloat16")
 
 
@@ -95,7 +94,7 @@ class Plan:
         scratch = self.padded_length * lanes * itemsize
         weights = self.logit_rows * (lanes + LANES) * (2 * itemsize + 3 * 4)
         masks = 2 * (LANES // self.head_rows + self.bands) * LANES * LANES * itemsize
-        return max(_LEAST_VMEM, (blocks + scratch + weights + masks) * 5 // 4)
+        return max(USUAL, (blocks + scratch + weights + masks) * 5 // 4)
 
 
 def refuses(
