@@ -11,7 +11,7 @@ from posenc_jax.__main__ import main
 from posenc_jax.config import CompatibilityConfig, Config, MeshConfig, ModelConfig, PositionConfig, config_to_dict
 from posenc_jax.data.tokenizer import train_tokenizer
 from posenc_jax.evaluation.glue.grid import run_glue
-from posenc_jax.evaluation.pretrained import load_pretrained
+from posenc_jax.interop.pretrained import load_pretrained
 from posenc_jax.objectives.mlm import Mlm
 from posenc_jax.parallel.mesh import make_mesh
 from posenc_jax.training.checkpoint import Checkpoints

@@ -10,9 +10,9 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from posenc_jax.errors import UsageError, UserError
-from posenc_jax.evaluation.pretrained import load_pretrained
 from posenc_jax.interop import importing
 from posenc_jax.interop.importing import import_hf, read_model
+from posenc_jax.interop.pretrained import load_pretrained
 from posenc_jax.training.workdir import take_lock
 from tests.interop.theirs import VOCAB, edit_config, make, torch
 from tests.tiny_tokenizers import write_byte_level, write_word_piece

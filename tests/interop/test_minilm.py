@@ -6,9 +6,9 @@ from scipy.stats import spearmanr
 
 from posenc_jax.data.task_files import load_split
 from posenc_jax.data.tasks import TASKS
-from posenc_jax.evaluation.pretrained import load_pretrained
 from posenc_jax.interop.exporting import export_hf
 from posenc_jax.interop.importing import import_hf
+from posenc_jax.interop.pretrained import load_pretrained
 from posenc_jax.training.checkpoint import read_params
 from tests.interop.theirs import our_answers, their_answers, transformers
 from tests.real_data import DATA, minilm

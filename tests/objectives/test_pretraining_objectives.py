@@ -10,7 +10,7 @@ import pytest
 from posenc_jax.__main__ import main
 from posenc_jax.config_files import load_config
 from posenc_jax.errors import UsageError
-from posenc_jax.evaluation.pretrained import load_pretrained
+from posenc_jax.interop.pretrained import load_pretrained
 from posenc_jax.objectives.pretraining import pretrain
 from posenc_jax.training.checkpoint import read_params
 from tests.tiny_rows import write_rows

@@ -24,7 +24,7 @@ from posenc_jax.evaluation.glue.batches import (
 )
 from posenc_jax.evaluation.glue.protocols import Settings
 from posenc_jax.evaluation.metrics import majority, oddities, score
-from posenc_jax.evaluation.pretrained import Pretrained
+from posenc_jax.interop.pretrained import Pretrained
 from posenc_jax.objectives.supervised import SCORE_SCALE, Supervised
 from posenc_jax.parallel.mesh import put_batch
 from posenc_jax.training.layer_decay import layer_decay

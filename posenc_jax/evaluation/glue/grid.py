@@ -31,9 +31,9 @@ from posenc_jax.evaluation.glue.scores import (
 )  # fmt: skip
 from posenc_jax.evaluation.glue.summary import mean_lines, summarise
 from posenc_jax.evaluation.glue.task_data import ALL, load_task, load_tasks
-from posenc_jax.evaluation.pretrained import Pretrained, load_pretrained, restore_encoder
 from posenc_jax.evaluation.report import write_report
 from posenc_jax.evaluation.runs import read_runs
+from posenc_jax.interop.pretrained import Pretrained, load_pretrained, restore_encoder
 from posenc_jax.objectives.supervised import Supervised
 from posenc_jax.parallel.mesh import check_batch, make_mesh
 from posenc_jax.training.state import abstract_state

@@ -12,15 +12,13 @@ from posenc_jax.data.sts import StsSet, load_sts
 from posenc_jax.evaluation.metrics import score
 from posenc_jax.evaluation.similarity.records import Record, keeper
 from posenc_jax.evaluation.similarity.vectors import (
-    FrozenEncoder,
     Transform,
     choose_layers,
     cosines,
-    layer_names,
-    load_encoder,
     sentence_rows,
 )
 from posenc_jax.evaluation.tables import Table
+from posenc_jax.interop.pretrained import FrozenEncoder, layer_names, load_encoder
 
 HEADING = "Sentence similarity"
 METRICS = ("spearman", "pearson")

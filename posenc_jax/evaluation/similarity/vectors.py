@@ -5,27 +5,21 @@ leave is one vector a layer, so that memory is that of a batch and of the vector
 N texts or pairs, E layers, D width.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from jax.sharding import Mesh
 
-from posenc_jax.config import MeshConfig, ModelConfig
+from posenc_jax.config import ModelConfig
 from posenc_jax.errors import UsageError
 from posenc_jax.evaluation.glue.batches import SHORTEST
-from posenc_jax.evaluation.pretrained import Pretrained, load_pretrained, restore_encoder
+from posenc_jax.interop.pretrained import FrozenEncoder, Pretrained, layer_names
 from posenc_jax.layers import Norm
 from posenc_jax.model.encoder import all_states
-from posenc_jax.objectives.supervised import Supervised
-from posenc_jax.parallel.mesh import BATCH_AXES, make_mesh, put_batch
-from posenc_jax.training.state import abstract_state
+from posenc_jax.parallel.mesh import BATCH_AXES, put_batch
 
 BATCH_TOKENS = 4096
 """Slots of a batch: the states of a 12-layer base model take 160 MB."""
@@ -46,32 +40,6 @@ class Row(NamedTuple):
     ids: tuple[int, ...]
     start: int
     stop: int
-
-
-@dataclasses.dataclass(frozen=True)
-class FrozenEncoder:
-    """An encoder with its weights on the devices."""
-
-    pretrained: Pretrained
-    params: Any
-    mesh: Mesh
-    name: str
-    """Step and digest of the weights."""
-
-
-def load_encoder(workdir: str | Path) -> FrozenEncoder:
-    """The encoder of the newest checkpoint of a workdir. Raises `UserError` as `load_pretrained` does."""
-    pretrained = load_pretrained(workdir)
-    mesh = make_mesh(MeshConfig())
-    target = abstract_state(Supervised(pretrained.model, 1), optax.identity(), mesh).params["encoder"]
-    params, name = restore_encoder(pretrained.workdir, target)
-    return FrozenEncoder(pretrained, params, mesh, name)
-
-
-def layer_names(model: ModelConfig) -> tuple[str, ...]:
-    """ "0" is the input of the first layer, "1" what the first puts out, and so on. With LayerNorm before the blocks
-    ("pre") "last" is the sum after the last layer once normed, the encoder's own output; else that is layer n."""
-    return (*map(str, range(model.layers + 1)), *(("last",) if model.norm == "pre" else ()))
 
 
 def choose_layers(model: ModelConfig, wanted: str) -> list[int]:

@@ -13,10 +13,10 @@ import numpy as np
 
 from posenc_jax.data.spans import tokenize
 from posenc_jax.data.wic import SPLITS, Place, WicSplit, load_wic
-from posenc_jax.evaluation.pretrained import Pretrained
 from posenc_jax.evaluation.similarity.records import Record, keeper
-from posenc_jax.evaluation.similarity.vectors import FrozenEncoder, Row, Transform, cosines, layer_names, load_encoder
+from posenc_jax.evaluation.similarity.vectors import Row, Transform, cosines
 from posenc_jax.evaluation.tables import Table
+from posenc_jax.interop.pretrained import FrozenEncoder, Pretrained, layer_names, load_encoder
 
 HEADING = "Word in Context"
 GRID = tuple(round(0.1 * step, 1) for step in range(1, 10))

@@ -24,7 +24,6 @@ from posenc_jax.data.spans import Passage, Window, make_windows
 from posenc_jax.data.squad import Question, Squad, Version, read_squad
 from posenc_jax.errors import UsageError, UserError
 from posenc_jax.evaluation.glue.scores import Record
-from posenc_jax.evaluation.pretrained import Pretrained, load_pretrained, restore_encoder
 from posenc_jax.evaluation.squad.answers import BEST, THRESHOLDS, Answered, choose_answers, nbest
 from posenc_jax.evaluation.squad.batches import WindowBucket, make_window_buckets, search_batches, training_batches
 from posenc_jax.evaluation.squad.metrics import (
@@ -37,6 +36,7 @@ from posenc_jax.evaluation.squad.metrics import (
 from posenc_jax.evaluation.squad.protocols import SquadProtocol, squad_protocol
 from posenc_jax.evaluation.squad.records import FOLDER, find_record, read_records, squad_table, write_records
 from posenc_jax.evaluation.tables import REPORT_FILE, write_sections
+from posenc_jax.interop.pretrained import Pretrained, load_pretrained, restore_encoder
 from posenc_jax.model.span_heads import Beams
 from posenc_jax.objectives.spans import Spans
 from posenc_jax.parallel.mesh import check_batch, make_mesh, put_batch

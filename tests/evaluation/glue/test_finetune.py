@@ -15,7 +15,7 @@ from posenc_jax.errors import UserError
 from posenc_jax.evaluation.glue.batches import training_batches
 from posenc_jax.evaluation.glue.finetune import Task, fine_tune, labels_of, make_bench, predict, training_examples
 from posenc_jax.evaluation.glue.protocols import PROTOCOLS, override
-from posenc_jax.evaluation.pretrained import Pretrained
+from posenc_jax.interop.pretrained import Pretrained
 from posenc_jax.parallel.mesh import AXES, put_batch
 from posenc_jax.training.layer_decay import layer_decay
 from posenc_jax.training.optimizer import make_optimizer

@@ -23,8 +23,8 @@ from posenc_jax.evaluation.glue import grid as glue
 from posenc_jax.evaluation.glue.grid import run_glue, score_tasks
 from posenc_jax.evaluation.glue.protocols import PROTOCOLS, override
 from posenc_jax.evaluation.glue.scores import read_scores
-from posenc_jax.evaluation.pretrained import load_pretrained, restore_encoder
 from posenc_jax.evaluation.runs import read_runs
+from posenc_jax.interop.pretrained import load_pretrained, restore_encoder
 from posenc_jax.objectives.mlm import Mlm
 from posenc_jax.objectives.supervised import Supervised
 from posenc_jax.parallel.mesh import make_mesh

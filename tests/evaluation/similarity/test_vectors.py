@@ -15,11 +15,10 @@ from posenc_jax.evaluation.similarity.vectors import (
     choose_layers,
     cosine,
     cosines,
-    layer_names,
-    load_encoder,
     mean_vectors,
     sentence_rows,
 )
+from posenc_jax.interop.pretrained import layer_names, load_encoder
 from posenc_jax.model.encoder import Encoder, all_states
 from tests.tiny_workdirs import LENGTH, sentences, write_workdir
 from tests.variants import apply

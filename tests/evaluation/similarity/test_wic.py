@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from posenc_jax.data.wic import Place, load_wic
 from posenc_jax.data.wordpiece import JsonTokenizer
 from posenc_jax.errors import UserError
-from posenc_jax.evaluation.pretrained import Pretrained
-from posenc_jax.evaluation.similarity.vectors import cosine, load_encoder, mean_vectors
+from posenc_jax.evaluation.similarity.vectors import cosine, mean_vectors
 from posenc_jax.evaluation.similarity.wic import (
     mcnemar,
     run_wic,
@@ -23,6 +22,7 @@ from posenc_jax.evaluation.similarity.wic import (
     word_cosines,
     word_rows,
 )
+from posenc_jax.interop.pretrained import Pretrained, load_encoder
 from posenc_jax.interop.tokenizer_files import find_tokenizer
 from tests.tiny_tokenizers import write_byte_level, write_word_piece
 from tests.tiny_workdirs import LENGTH, sentences, write_workdir

@@ -12,13 +12,13 @@ from posenc_jax.config import ModelConfig, PositionConfig
 from posenc_jax.data.squad import Answer, Question
 from posenc_jax.data.wordpiece import JsonTokenizer
 from posenc_jax.errors import UsageError, UserError
-from posenc_jax.evaluation.pretrained import Pretrained
 from posenc_jax.evaluation.squad import run as squad
 from posenc_jax.evaluation.squad.answers import Answered, Found
 from posenc_jax.evaluation.squad.batches import search_batches, training_batches
 from posenc_jax.evaluation.squad.protocols import squad_protocol
 from posenc_jax.evaluation.squad.records import read_records
 from posenc_jax.evaluation.squad.run import SquadData, answer, fine_tune, load_data, make_job, run_squad, score
+from posenc_jax.interop.pretrained import Pretrained
 from posenc_jax.parallel.mesh import AXES
 from posenc_jax.training.workdir import take_lock
 from tests.tiny_workdirs import WORDS, write_workdir

@@ -8,13 +8,18 @@ from typing import Any
 
 import jax
 import numpy as np
+import optax
+from jax.sharding import Mesh
 
-from posenc_jax.config import ModelConfig
+from posenc_jax.config import MeshConfig, ModelConfig
 from posenc_jax.data.rows import INFO_FILE
 from posenc_jax.data.wordpiece import AnyTokenizer, load_tokenizer
 from posenc_jax.errors import UserError
 from posenc_jax.interop.origin import read_origin
+from posenc_jax.objectives.supervised import Supervised
+from posenc_jax.parallel.mesh import make_mesh
 from posenc_jax.training.checkpoint import restore_params
+from posenc_jax.training.state import abstract_state
 from posenc_jax.training.workdir import IMPORTED_FILE, read_config
 
 
@@ -74,3 +79,29 @@ def restore_encoder(workdir: Path, target: Any) -> tuple[Any, str]:
     for leaf in jax.tree.leaves(encoder):
         digest.update(np.asarray(leaf).tobytes())
     return encoder, f"step {step} ({digest.hexdigest()[:8]})"
+
+
+@dataclasses.dataclass(frozen=True)
+class FrozenEncoder:
+    """An encoder with its weights on the devices."""
+
+    pretrained: Pretrained
+    params: Any
+    mesh: Mesh
+    name: str
+    """Step and digest of the weights."""
+
+
+def load_encoder(workdir: str | Path) -> FrozenEncoder:
+    """The encoder of the newest checkpoint of a workdir. Raises `UserError` as `load_pretrained` does."""
+    pretrained = load_pretrained(workdir)
+    mesh = make_mesh(MeshConfig())
+    target = abstract_state(Supervised(pretrained.model, 1), optax.identity(), mesh).params["encoder"]
+    params, name = restore_encoder(pretrained.workdir, target)
+    return FrozenEncoder(pretrained, params, mesh, name)
+
+
+def layer_names(model: ModelConfig) -> tuple[str, ...]:
+    """ "0" is the input of the first layer, "1" what the first puts out, and so on. With LayerNorm before the blocks
+    ("pre") "last" is the sum after the last layer once normed, the encoder's own output; else that is layer n."""
+    return (*map(str, range(model.layers + 1)), *(("last",) if model.norm == "pre" else ()))
