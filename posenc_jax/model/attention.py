@@ -19,6 +19,10 @@ from posenc_jax.positions import Places, Scheme
 MASKED = -1e30
 """Logit of a pair that may not meet. Finite: a row with no pair left is uniform, not NaN."""
 
+WEIGHTS = "attention_weights"
+"""Collection in which each layer leaves its softmax rows [B, H, L, L] before dropout, query by key, when a caller makes
+it mutable."""
+
 
 @struct.dataclass
 class Context:
@@ -66,13 +70,14 @@ class Attention(nn.Module):
         terms_BxHxLxL = scheme.content_terms(scaled_BxLxHxd, k_BxLxHxd, places, tables, meet)
 
         is_run = not self.is_initializing()
-        counts_heads = self.is_mutable_collection(HEADS) and is_run
+        counts_heads, shows_weights = (self.is_mutable_collection(name) and is_run for name in (HEADS, WEIGHTS))
         rate = config.attention_dropout if train else 0.0
         dropout, bias_BxHxLxL = Dropout(rate), context.bias_BxHxLxL
         reasons = (
             "a term of words and positions is added to the logits" if terms_BxHxLxL is not None else None,
             "the scheme reads the weights" if scheme.reads_weights else None,
             "the loss reads the weights" if counts_heads else None,
+            "the weights are asked for" if shows_weights else None,
             "positions differ from row to row" if bias_BxHxLxL is not None and len(bias_BxHxLxL) > 1 else None,
         )
         has_bias = bias_BxHxLxL is not None
@@ -94,6 +99,8 @@ class Attention(nn.Module):
             if counts_heads:
                 for name, total in head_cosines(weights_BxHxLxL, may_meet_BxLxL, context.segments_BxL).items():
                     self.sow(HEADS, name, total)
+            if shows_weights:
+                self.sow(WEIGHTS, "weights", weights_BxHxLxL)
             weights_BxHxLxL = dropout(weights_BxHxLxL, train)
             mixed_BxLxHxd = jnp.einsum("BHQK,BKHd->BQHd", weights_BxHxLxL.astype(dtype), v_BxLxHxd)
             moved_BxLxHxd = scheme.value_terms(weights_BxHxLxL, places, tables)

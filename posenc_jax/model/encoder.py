@@ -10,7 +10,7 @@ from posenc_jax.checks import config_from_dict
 from posenc_jax.config import Config, ModelConfig, config_to_dict
 from posenc_jax.errors import UsageError
 from posenc_jax.layers import Dropout, Norm, Projection, lookup, weights
-from posenc_jax.model.attention import Attention, Context
+from posenc_jax.model.attention import WEIGHTS, Attention, Context
 from posenc_jax.model.feed_forward import FeedForward
 from posenc_jax.model.similarity import HEADS, WORDS, word_cosines
 from posenc_jax.parallel.mesh import constrain, gathered
@@ -142,7 +142,7 @@ def _stack(config: ModelConfig) -> type[nn.Module]:
     layer = nn.remat(Layer, prevent_cse=False) if config.remat else Layer
     return nn.scan(
         layer,
-        variable_axes={"params": 0, STATES: 0, HEADS: 0},
+        variable_axes={"params": 0, STATES: 0, HEADS: 0, WEIGHTS: 0},
         split_rngs={"params": True, "dropout": True},
         in_axes=nn.broadcast,
         length=config.layers,
