@@ -1,0 +1,1 @@
+"""One function a figure: arrays in, a matplotlib `Figure` out, nothing saved."""
