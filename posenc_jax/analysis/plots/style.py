@@ -24,8 +24,8 @@ def figure(rows: int = 1, columns: int = 1, *, width: float = WIDTH, height: flo
     from matplotlib.figure import Figure
 
     sizes = {f"{kind}.labelsize": FONT for kind in ("axes", "xtick", "ytick")}
-    settings = {"font.size": FONT, "axes.titlesize": FONT + 1, "legend.fontsize": FONT, **sizes}
-    settings |= {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False}
+    settings = {"font.size": FONT, "axes.titlesize": FONT + 1, **sizes}
+    settings |= {"axes.spines.top": False, "axes.spines.right": False}
     with rc_context(settings):
         made = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(made)
@@ -38,6 +38,11 @@ def layer_axis(axes: Any, layers: Sequence[str], which: str = "x") -> None:
     places = range(0, len(layers), step)
     axes.set(**{f"{which}ticks": list(places), f"{which}ticklabels": [layers[place] for place in places]})
     axes.set(**{f"{which}label": LAYER})
+
+
+def legend(axes: Any, **options: Any) -> None:
+    """The legend of an axes, without a frame."""
+    axes.legend(fontsize=FONT, frameon=False, **options)
 
 
 def save(figure: Any, path: str | Path) -> Path:
