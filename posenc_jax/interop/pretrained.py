@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.sharding import Mesh
@@ -16,11 +17,13 @@ from posenc_jax.data.rows import INFO_FILE
 from posenc_jax.data.wordpiece import AnyTokenizer, load_tokenizer
 from posenc_jax.errors import UserError
 from posenc_jax.interop.origin import read_origin
+from posenc_jax.layers import Norm
+from posenc_jax.model.encoder import all_states
 from posenc_jax.objectives.supervised import Supervised
 from posenc_jax.parallel.mesh import make_mesh
 from posenc_jax.training.checkpoint import restore_params
 from posenc_jax.training.state import abstract_state
-from posenc_jax.training.workdir import IMPORTED_FILE, read_config
+from posenc_jax.training.workdir import CHECKPOINTS, IMPORTED_FILE, read_config
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,12 +71,13 @@ def _trained_on(workdir: Path) -> tuple[str, str, int]:
         raise UserError(f"{workdir / INFO_FILE} is damaged ({error}); copy it from the rows of this run") from error
 
 
-def restore_encoder(workdir: Path, target: Any) -> tuple[Any, str]:
-    """Weights of the newest checkpoint into `target`'s shapes and shardings, and what they are called.
+def restore_encoder(workdir: Path, target: Any, step: int | None = None) -> tuple[Any, str]:
+    """Weights of the newest checkpoint, or of that of `step`, into `target`'s shapes and shardings, and what they are
+    called.
 
     The name holds the step and the weights' own digest, so that scores of one encoder are not taken for another's.
     """
-    params, step = restore_params(workdir, {"encoder": target})
+    params, step = restore_params(workdir, {"encoder": target}, step=step)
     encoder = params["encoder"]
     digest = hashlib.sha256()
     for leaf in jax.tree.leaves(encoder):
@@ -92,16 +96,38 @@ class FrozenEncoder:
     """Step and digest of the weights."""
 
 
-def load_encoder(workdir: str | Path) -> FrozenEncoder:
-    """The encoder of the newest checkpoint of a workdir. Raises `UserError` as `load_pretrained` does."""
+def load_encoder(path: str | Path) -> FrozenEncoder:
+    """The encoder of a workdir's newest checkpoint, or of one, WORKDIR/checkpoints/STEP.
+
+    Raises `UserError` as `load_pretrained` does, and where there is no such checkpoint.
+    """
+    workdir, step = split_checkpoint(path)
     pretrained = load_pretrained(workdir)
     mesh = make_mesh(MeshConfig())
     target = abstract_state(Supervised(pretrained.model, 1), optax.identity(), mesh).params["encoder"]
-    params, name = restore_encoder(pretrained.workdir, target)
+    params, name = restore_encoder(pretrained.workdir, target, step)
     return FrozenEncoder(pretrained, params, mesh, name)
+
+
+def split_checkpoint(path: str | Path) -> tuple[Path, int | None]:
+    """WORKDIR/checkpoints/STEP -> workdir and step; any other path is a workdir, and the step None, the newest."""
+    path = Path(path)
+    if path.parent.name == CHECKPOINTS and path.name.isdigit():
+        return path.parent.parent, int(path.name)
+    return path, None
 
 
 def layer_names(model: ModelConfig) -> tuple[str, ...]:
     """ "0" is the input of the first layer, "1" what the first puts out, and so on. With LayerNorm before the blocks
     ("pre") "last" is the sum after the last layer once normed, the encoder's own output; else that is layer n."""
     return (*map(str, range(model.layers + 1)), *(("last",) if model.norm == "pre" else ()))
+
+
+def layer_states(model: ModelConfig, params: Any, tokens_BxL: jax.Array, segments_BxL: jax.Array) -> jax.Array:
+    """[E, B, L, D]: the states of the layers in `layer_names`."""
+    states_ExBxLxD = all_states(model, params, tokens_BxL, segments_BxL)
+    if model.norm != "pre":
+        return states_ExBxLxD
+    final_norm = Norm(model, states_ExBxLxD.dtype)
+    last_BxLxD = final_norm.apply({"params": params["final_norm"]}, states_ExBxLxD[-1])
+    return jnp.concatenate([states_ExBxLxD, last_BxLxD[None]])

@@ -208,19 +208,20 @@ class Checkpoints:
             ) from error
 
 
-def restore_params(workdir: Path, target: Any, warn: Any = print) -> tuple[Any, int]:
+def restore_params(workdir: Path, target: Any, warn: Any = print, step: int | None = None) -> tuple[Any, int]:
     """Parameters alone, of the newest step in a workdir that can be read, into `target`'s shapes; and that step.
 
+    With `step` it is that one or none.
     `target` may be a part of the tree: {"encoder": ...}. A step that cannot be read, or is not what was saved, is told
     by `warn`. Raises `UserError` when there is no such step, and for one whose arrays are not `target`'s.
     """
     args = ocp.args.PyTreeRestore(
         item=target, restore_args=ocp.checkpoint_utils.construct_restore_args(target), partial_restore=True
     )
-    return _newest(workdir, lambda reader, folder: reader.restore(folder, args=args), target, warn)
+    return _newest(workdir, lambda reader, folder: reader.restore(folder, args=args), target, warn, step)
 
 
-def read_params(workdir: Path, warn: Any = print) -> tuple[Any, int]:
+def read_params(workdir: Path, warn: Any = print, step: int | None = None) -> tuple[Any, int]:
     """As `restore_params`, but all there is, as NumPy arrays in the host's memory."""
 
     def read(reader: ocp.Checkpointer, folder: Path) -> Any:
@@ -228,7 +229,7 @@ def read_params(workdir: Path, warn: Any = print) -> tuple[Any, int]:
         kinds = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
         return reader.restore(folder, args=ocp.args.PyTreeRestore(restore_args=kinds))
 
-    return _newest(workdir, read, None, warn)
+    return _newest(workdir, read, None, warn, step)
 
 
 def save_params(workdir: Path, params: Any) -> None:
@@ -249,10 +250,17 @@ def save_params(workdir: Path, params: Any) -> None:
         ) from error
 
 
-def _newest(workdir: Path, read: Callable[[ocp.Checkpointer, Path], Any], target: Any, warn: Any) -> tuple[Any, int]:
+def _newest(
+    workdir: Path, read: Callable[[ocp.Checkpointer, Path], Any], target: Any, warn: Any, step: int | None
+) -> tuple[Any, int]:
     folder = _folder(workdir)
     steps = sorted((int(path.name) for path in folder.glob("*") if path.name.isdigit()), reverse=True)
     reason = "there is none"
+    if step is not None:
+        if step not in steps:
+            there = ", ".join(map(str, reversed(steps))) or "none"
+            raise UserError(f"{folder} has no checkpoint {step}; there are: {there}")
+        steps = [step]
     for step in steps:
         if target is not None:
             _check_arrays(folder / str(step), {"params": target}, is_part=True)

@@ -373,6 +373,15 @@ def test_parameters_alone_and_a_part_of_them_can_be_read(tmp_path):
     np.testing.assert_array_equal(earlier["encoder"]["words"] + 1, saved.params["encoder"]["words"])
 
 
+def test_one_step_is_read_by_its_number(tmp_path):
+    saved = save(tmp_path, [1, 2])
+    for params, step in (read_params(tmp_path, step=1), restore_params(tmp_path, saved.params, step=1)):
+        assert step == 1
+        np.testing.assert_array_equal(params["encoder"]["words"] + 1, saved.params["encoder"]["words"])
+    with pytest.raises(UserError, match=r"no checkpoint 3; there are: 1, 2"):
+        read_params(tmp_path, step=3)
+
+
 def test_reading_parameters_where_there_are_none_names_the_mend(tmp_path):
     with pytest.raises(UserError, match=r"no checkpoint that can be read .*run `pretrain`"):
         restore_params(tmp_path, {})
