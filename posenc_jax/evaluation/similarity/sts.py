@@ -8,15 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from posenc_jax.analysis.mean_vectors import sentence_rows
 from posenc_jax.data.sts import StsSet, load_sts
 from posenc_jax.evaluation.metrics import score
 from posenc_jax.evaluation.similarity.records import Record, keeper
-from posenc_jax.evaluation.similarity.vectors import (
-    Transform,
-    choose_layers,
-    cosines,
-    sentence_rows,
-)
+from posenc_jax.evaluation.similarity.vectors import Transform, choose_layers, cosines
 from posenc_jax.evaluation.tables import Table
 from posenc_jax.interop.pretrained import FrozenEncoder, layer_names, load_encoder
 
@@ -75,7 +71,7 @@ def score_sets(
         cosines_of = []
         for part in one.parts:
             rows, cut = sentence_rows(encoder.pretrained, [*part.texts_a, *part.texts_b], specials)
-            cosines_of.append(cosines(encoder, rows[: len(part)], rows[len(part) :], chosen, transform))
+            cosines_of.append(cosines(encoder, rows[: len(part)], rows[len(part) :], chosen, (transform,))[0])
             if cut:
                 notes.append(f"{one.name} {part.name}: {cut} sentences cut at {encoder.pretrained.length} slots")
             if empty := sum(row.start >= row.stop for row in rows):

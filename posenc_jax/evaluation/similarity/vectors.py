@@ -71,5 +71,3 @@ def cosine(a_NxD: np.ndarray, b_NxD: np.ndarray) -> np.ndarray:
     a_NxD, b_NxD = (np.asarray(side, np.float64) for side in (a_NxD, b_NxD))
     norms_N = np.linalg.norm(a_NxD, axis=1) * np.linalg.norm(b_NxD, axis=1)
     return np.round((a_NxD * b_NxD).sum(1) / np.where(norms_N == 0, 1.0, norms_N), DECIMALS)
-
-

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from posenc_jax.analysis.mean_vectors import Row
 from posenc_jax.data.spans import tokenize
 from posenc_jax.data.wic import SPLITS, Place, WicSplit, load_wic
 from posenc_jax.evaluation.similarity.records import Record, keeper
-from posenc_jax.evaluation.similarity.vectors import Row, Transform, cosines
+from posenc_jax.evaluation.similarity.vectors import Transform, cosines
 from posenc_jax.evaluation.tables import Table
 from posenc_jax.interop.pretrained import FrozenEncoder, Pretrained, layer_names, load_encoder
 
@@ -71,7 +72,7 @@ def word_cosines(
         notes.append(f"{split.name}: {cut} sentences cut to {encoder.pretrained.length} slots around the word")
     if empty := sum(row.start >= row.stop for row in rows):
         notes.append(f"{split.name}: {empty} words have no subword; their cosine is 0")
-    return cosines(encoder, rows[: len(split)], rows[len(split) :], transform=transform), notes
+    return cosines(encoder, rows[: len(split)], rows[len(split) :], transforms=(transform,))[0], notes
 
 
 def word_rows(pretrained: Pretrained, places: Sequence[Place]) -> tuple[list[Row], int]:

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from posenc_jax.analysis.mean_vectors import mean_vectors, sentence_rows
 from posenc_jax.data.sts import Pairs, StsSet, load_sts
 from posenc_jax.data.wic import load_wic
 from posenc_jax.evaluation.similarity.sts import score_sets
-from posenc_jax.evaluation.similarity.vectors import mean_vectors, sentence_rows
 from posenc_jax.evaluation.similarity.wic import word_rows
 from posenc_jax.interop.importing import import_hf
 from posenc_jax.interop.pretrained import load_encoder

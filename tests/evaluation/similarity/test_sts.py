@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from scipy.stats import pearsonr, spearmanr
 
+from posenc_jax.analysis.mean_vectors import mean_vectors, sentence_rows
 from posenc_jax.data.sts import load_sts
 from posenc_jax.errors import UsageError, UserError
 from posenc_jax.evaluation.similarity.sts import combine, run_sts, score_sets, tables
-from posenc_jax.evaluation.similarity.vectors import cosine, mean_vectors, sentence_rows
+from posenc_jax.evaluation.similarity.vectors import cosine
 from posenc_jax.interop.pretrained import load_encoder
 from posenc_jax.training.workdir import take_lock
 from tests.tiny_workdirs import sentences, write_workdir

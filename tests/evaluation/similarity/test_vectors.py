@@ -1,4 +1,4 @@
-"""Vectors of texts from every layer: the means they should be, whatever the batches."""
+"""Cosines of texts in every layer: those of their vectors, raw and changed, whatever the chunks."""
 
 import dataclasses
 import functools
@@ -8,27 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from posenc_jax.analysis.mean_vectors import mean_vectors, sentence_rows
 from posenc_jax.errors import UsageError, UserError
 from posenc_jax.evaluation.similarity import vectors as similarity
-from posenc_jax.evaluation.similarity.vectors import (
-    Row,
-    choose_layers,
-    cosine,
-    cosines,
-    mean_vectors,
-    sentence_rows,
-)
-from posenc_jax.interop.pretrained import layer_names, load_encoder
-from posenc_jax.model.encoder import Encoder, all_states
-from tests.tiny_workdirs import LENGTH, sentences, write_workdir
-from tests.variants import apply
+from posenc_jax.evaluation.similarity.vectors import choose_layers, cosine, cosines
+from posenc_jax.interop.pretrained import load_encoder
+from posenc_jax.model.encoder import all_states
+from tests.tiny_workdirs import sentences, write_workdir
 
 TEXTS = [*sentences(20, 1, 6), *sentences(10, 2, 14), *sentences(4, 3)]
-
-
-@pytest.fixture(scope="module", params=["post", "pre"])
-def encoder(request, tmp_path_factory):
-    return load_encoder(write_workdir(tmp_path_factory.mktemp("run") / "run", norm=request.param))
 
 
 @pytest.fixture(scope="module")
@@ -45,60 +33,10 @@ def states(config, params, tokens):
     return all_states(config, params, tokens, jnp.ones_like(tokens))
 
 
-def test_vectors_are_the_means_over_a_row_alone_in_every_layer(encoder):
-    """Against rows run one by one, as long as they are, without a slot of padding."""
-    model, params = encoder.pretrained.model, host(encoder)
-    texts = [TEXTS[0], TEXTS[25], TEXTS[-1]]
-    inner, cut = sentence_rows(encoder.pretrained, texts)
-    whole, _ = sentence_rows(encoder.pretrained, texts, specials=True)
-    assert cut == 0 and [row.ids for row in inner] == [row.ids for row in whole]
-    vectors_inner, vectors_whole = mean_vectors(encoder, inner), mean_vectors(encoder, whole)
-    assert vectors_inner.dtype == np.float32 and vectors_inner.shape == (3, len(layer_names(model)), 32)
-    for row, alone_inner, alone_whole in zip(inner, vectors_inner, vectors_whole, strict=True):
-        tokens = np.array([row.ids], np.int32)
-        assert tokens[0, 0] == encoder.pretrained.tokenizer.cls and tokens[0, -1] == encoder.pretrained.tokenizer.sep
-        expected = np.asarray(states(model, params, tokens))[:, 0]
-        np.testing.assert_allclose(alone_inner[: model.layers + 1], expected[:, 1:-1].mean(1), rtol=0, atol=1e-5)
-        np.testing.assert_allclose(alone_whole[: model.layers + 1], expected.mean(1), rtol=0, atol=1e-5)
-        last = np.asarray(apply(Encoder(model), params, tokens, np.ones_like(tokens)))[0]
-        np.testing.assert_allclose(alone_inner[-1], last[1:-1].mean(0), rtol=0, atol=1e-5)
-        if model.norm == "pre":
-            assert abs(alone_inner[-1] - alone_inner[-2]).max() > 0.1
-
-
-def test_batches_shapes_and_order_change_nothing(post):
-    rows, _ = sentence_rows(post.pretrained, TEXTS)
-    lengths = {len(row.ids) for row in rows}
-    assert min(lengths) <= 16 < 32 < max(lengths)  # all three shapes
-    vectors = mean_vectors(post, rows)
-    assert np.abs(vectors).mean() > 0.05
-    order = np.random.default_rng(0).permutation(len(rows))
-    for other in (mean_vectors(post, rows, 128), mean_vectors(post, rows, 1)):
-        np.testing.assert_allclose(other, vectors, rtol=0, atol=1e-6)
-    mixed = mean_vectors(post, [rows[place] for place in order])
-    np.testing.assert_allclose(mixed, vectors[order], rtol=0, atol=1e-6)
-
-
-def test_a_longer_shape_changes_nothing(post, monkeypatch):
-    rows, _ = sentence_rows(post.pretrained, TEXTS[:9])
-    vectors = mean_vectors(post, rows)
-    monkeypatch.setattr(similarity, "SHORTEST", LENGTH)
-    np.testing.assert_allclose(mean_vectors(post, rows), vectors, rtol=0, atol=1e-6)
-
-
-def test_as_many_compilations_as_shapes(post):
-    rows, _ = sentence_rows(post.pretrained, sentences(400, 5))
-    before = similarity._pooled._cache_size()
-    mean_vectors(post, rows, 512)
-    assert similarity._pooled._cache_size() - before <= 3
-    mean_vectors(post, rows[::-1][:77], 512)
-    assert similarity._pooled._cache_size() - before <= 3
-
-
 def test_chunks_change_no_cosine_and_repeated_texts_are_encoded_once(post, monkeypatch):
     rows, _ = sentence_rows(post.pretrained, TEXTS)
     a, b = rows, rows[::-1]
-    whole = cosines(post, a, b)
+    (whole,) = cosines(post, a, b)
     encoded = []
 
     def counting(encoder, chosen, *rest):
@@ -106,15 +44,15 @@ def test_chunks_change_no_cosine_and_repeated_texts_are_encoded_once(post, monke
         return mean_vectors(encoder, chosen, *rest)
 
     monkeypatch.setattr(similarity, "mean_vectors", counting)
-    np.testing.assert_allclose(cosines(post, a, b, chunk=7), whole, rtol=0, atol=1e-6)
-    assert cosines(post, a, b, layers=[2]).shape == (len(TEXTS), 1)
+    np.testing.assert_allclose(cosines(post, a, b, chunk=7)[0], whole, rtol=0, atol=1e-6)
+    assert cosines(post, a, b, layers=[2]).shape == (1, len(TEXTS), 1)
     assert encoded[-1] == len(set(rows)) <= len(TEXTS)
 
 
 def test_cosines_are_those_of_the_vectors(post):
     rows, _ = sentence_rows(post.pretrained, TEXTS[:8])
     vectors = mean_vectors(post, rows).astype(np.float64)
-    found = cosines(post, rows[:4], rows[4:])
+    (found,) = cosines(post, rows[:4], rows[4:])
     for n in range(4):
         for e in range(3):
             a, b = vectors[n, e], vectors[n + 4, e]
@@ -126,7 +64,8 @@ def test_a_transform_stands_between_vectors_and_cosines(post):
     """Zeroing coordinates (clipping) before or after the mean over slots is the same."""
     rows, _ = sentence_rows(post.pretrained, TEXTS[:6])
     keep_D = np.arange(32) != 5
-    clipped = cosines(post, rows[:3], rows[3:], transform=lambda vectors_NxExD: vectors_NxExD * keep_D)
+    raw, clipped = cosines(post, rows[:3], rows[3:], transforms=(None, lambda vectors_ExNxD: vectors_ExNxD * keep_D))
+    np.testing.assert_array_equal(raw, cosines(post, rows[:3], rows[3:])[0])
     model, params = post.pretrained.model, host(post)
     means = []
     for row in rows:
@@ -136,17 +75,12 @@ def test_a_transform_stands_between_vectors_and_cosines(post):
         expected = cosine(np.stack(means[:3])[:, e], np.stack(means[3:])[:, e])
         np.testing.assert_allclose(clipped[:, e], expected, rtol=0, atol=1e-5)
     with pytest.raises(ValueError, match="transform"):
-        cosines(post, rows[:3], rows[3:], transform=lambda vectors_NxExD: vectors_NxExD[..., :5])
+        cosines(post, rows[:3], rows[3:], transforms=[lambda vectors_ExNxD: vectors_ExNxD[..., :5]])
 
 
-def test_long_texts_are_cut_and_counted_and_no_text_has_no_direction(post):
-    texts = ["the dog sleeps .", " ".join(sentences(1, 4, 40) * 12), ""]
-    rows, cut = sentence_rows(post.pretrained, texts)
-    assert cut == 1 and len(rows[1].ids) == LENGTH and rows[1].ids[-1] == post.pretrained.tokenizer.sep
-    assert rows[2] == Row((post.pretrained.tokenizer.cls, post.pretrained.tokenizer.sep), 1, 1)
-    vectors = mean_vectors(post, rows)
-    assert np.isfinite(vectors).all() and not vectors[2].any()
-    assert (cosines(post, rows[:1], rows[2:]) == 0).all()
+def test_a_text_without_words_has_no_direction(post):
+    rows, _ = sentence_rows(post.pretrained, ["the dog sleeps .", ""])
+    assert (cosines(post, rows[:1], rows[1:]) == 0).all()
 
 
 def test_cosine_of_parallel_vectors_is_one_for_all(rng):
@@ -155,17 +89,6 @@ def test_cosine_of_parallel_vectors_is_one_for_all(rng):
     assert set(cosine(a, 3 * a)) == {1.0}
     assert set(cosine(a, -a.astype(np.float32))) == {-1.0}
     assert set(cosine(a, np.zeros_like(a))) == {0.0}
-
-
-def test_bfloat16_states_are_summed_in_float32(post):
-    """A large coordinate would swamp the others (positional_artefacts.md 5, trap 17)."""
-    model = dataclasses.replace(post.pretrained.model, dtype="bfloat16")
-    other = dataclasses.replace(post, pretrained=dataclasses.replace(post.pretrained, model=model))
-    rows, _ = sentence_rows(post.pretrained, TEXTS[-2:])
-    vectors = mean_vectors(other, rows)
-    for row, alone in zip(rows, vectors, strict=True):
-        expected = np.asarray(states(model, host(post), np.array([row.ids], np.int32)).astype(jnp.float32))[:, 0, 1:-1]
-        np.testing.assert_allclose(alone[0], expected.mean(1)[0], rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from posenc_jax.analysis.mean_vectors import mean_vectors
 from posenc_jax.data.wic import Place, load_wic
 from posenc_jax.data.wordpiece import JsonTokenizer
 from posenc_jax.errors import UserError
-from posenc_jax.evaluation.similarity.vectors import cosine, mean_vectors
+from posenc_jax.evaluation.similarity.vectors import cosine
 from posenc_jax.evaluation.similarity.wic import (
     mcnemar,
     run_wic,
