@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -28,7 +29,7 @@ def encode_row(tokens: Sequence[int], lengths: Sequence[int]) -> bytes:
     """The record of a row: `lengths` of the documents that lie one after the other in `tokens`."""
     if sum(lengths) != len(tokens) or not all(length > 0 for length in lengths):
         raise ValueError(f"document lengths {list(lengths)} do not add up to the row's {len(tokens)} tokens")
-    return np.array([len(lengths), *lengths, *tokens], "<u4").tobytes()
+    return struct.pack(f"<{1 + len(lengths) + len(tokens)}I", len(lengths), *lengths, *tokens)
 
 
 def decode_row(record: bytes, length: int) -> dict[str, np.ndarray]:

@@ -22,9 +22,11 @@ _SENTENCE_STARTS = frozenset(
 )
 
 # The end of a sentence: its marks, closing quotes, then white space and what may start the next one.
-# A run of marks is tried from its start only: text that is nothing but marks must not take quadratic time.
+# A run of marks is tried from its start only: text that is nothing but marks must not take quadratic time. The pattern
+# begins with one class of characters, which `re` looks for several times faster than for alternatives.
 _CANDIDATE = re.compile(
-    r"""(?<![.!?…])[.!?…]++["'”’»)\]]*+\s++(?=["'“‘«(\[—-]*+[A-Z0-9À-ÖØ-ÞΑ-ΩА-Я])|[。！？]+[」』”’]*"""
+    r"""[.!?…。！？](?:(?<=[.!?…])(?<![.!?…]{2})[.!?…]*+["'”’»)\]]*+\s++(?=["'“‘«(\[—-]*+[A-Z0-9À-ÖØ-ÞΑ-ΩА-Я])"""
+    r"""|(?<=[。！？])[。！？]*+[」』”’]*+)"""
 )
 _LONGEST_WORD = 24  # characters looked at before a full stop
 _WORD_BREAK = re.compile(r"""[\s"'“‘«(\[—]""")
@@ -66,17 +68,24 @@ def _split_line(line: str) -> Iterator[str]:
 
 
 def _ends_sentence(line: str, start: int, mark: re.Match) -> bool:
-    if mark[0][0] != "." or mark[0].startswith(".."):
+    at = mark.start()
+    if line[at] != "." or line[at + 1] == ".":
         return True
-    word = _WORD_BREAK.split(line[max(start, mark.start() - _LONGEST_WORD) : mark.start()])[-1]
-    if not word or word.lower() in _ABBREVIATIONS:
+    word = line[max(start, at - _LONGEST_WORD) : at].rpartition(" ")[2]
+    if not word.isalnum():  # few are not
+        word = _WORD_BREAK.split(word)[-1]
+    small = word.lower()
+    if not word or small in _ABBREVIATIONS:
         return False
-    follower = _NEXT_WORD.match(line, mark.end())
-    follower = follower[1] if follower else ""
-    if word.lower() in _BEFORE_A_NUMBER and follower[:1].isdigit():
+    if small in _BEFORE_A_NUMBER and _follower(line, mark)[:1].isdigit():
         return False
-    if word.isdigit() and start + len(word) == mark.start():  # "1. The first of a list"
+    if word.isdigit() and start + len(word) == at:  # "1. The first of a list"
         return False
     if _INITIALS.fullmatch(word):  # "J. Smith", "the U.S. Army", but "in the U.S. They"
-        return follower in _SENTENCE_STARTS
+        return _follower(line, mark) in _SENTENCE_STARTS
     return True
+
+
+def _follower(line: str, mark: re.Match) -> str:
+    found = _NEXT_WORD.match(line, mark.end())
+    return found[1] if found else ""
