@@ -11,7 +11,7 @@ from posenc_jax.config import Config, describe
 from posenc_jax.data.rows import INFO_FILE
 from posenc_jax.errors import UserError
 from posenc_jax.evaluation.glue.scores import Record, read_scores
-from posenc_jax.interop.origin import read_origin
+from posenc_jax.interop.origin import Origin, read_origin
 from posenc_jax.training.trackers import read_metrics
 from posenc_jax.training.workdir import read_config
 
@@ -21,14 +21,25 @@ class Run:
     """What a workdir says of its run."""
 
     name: str
+    workdir: Path
     config: Config
     events: Sequence[dict[str, Any]]
     """The lines of metrics.jsonl."""
-    unigram_entropy: float | None
-    """Nats a word of the rows it is validated on."""
+    rows: dict[str, Any]
+    """rows.json of what it is trained on; empty where there is none."""
     scores: Sequence[Record]
-    imported: str | None = None
-    """The family of a model that was not trained here."""
+    origin: Origin | None = None
+    """Of a model that was not trained here."""
+
+    @property
+    def unigram_entropy(self) -> float | None:
+        """Nats a word of the rows it is validated on."""
+        return self.rows.get("validation", {}).get("unigram_entropy")
+
+    @property
+    def imported(self) -> str | None:
+        """The family of a model that was not trained here."""
+        return self.origin.model_type if self.origin else None
 
     def curve(self, kind: str) -> list[tuple[int, float]]:
         """(step, loss in nats a masked word) of every "train" or "validation" line; with replaced-token detection that
@@ -78,18 +89,18 @@ def read_runs(workdirs: Sequence[str | Path]) -> list[Run]:
 
 
 def _read_run(workdir: Path, name: str) -> Run:
-    config = read_config(workdir)
-    origin = read_origin(workdir)
-    imported = origin.model_type if origin else None
-    return Run(name, config, read_metrics(workdir), _unigram_entropy(workdir), read_scores(workdir), imported)
+    config, events = read_config(workdir), read_metrics(workdir)
+    return Run(name, workdir, config, events, _read_rows(workdir), read_scores(workdir), read_origin(workdir))
 
 
-def _unigram_entropy(workdir: Path) -> float | None:
+def _read_rows(workdir: Path) -> dict[str, Any]:
     try:
-        return json.loads((workdir / INFO_FILE).read_text("utf-8"))["validation"]["unigram_entropy"]
-    except (FileNotFoundError, KeyError):
-        return None
-    except (ValueError, TypeError) as error:
+        rows = json.loads((workdir / INFO_FILE).read_text("utf-8"))
+        rows.get("validation", {}).get("unigram_entropy")
+        return rows
+    except FileNotFoundError:
+        return {}
+    except (ValueError, AttributeError) as error:
         raise UserError(f"{workdir / INFO_FILE} is damaged ({error}); copy it from the rows of this run") from error
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from posenc_jax.evaluation.glue.scores import Record
 from posenc_jax.evaluation.glue.summary import summarise
@@ -10,14 +11,26 @@ SCORES_PICTURE = "scores.png"
 
 
 def draw_scores(records_of: Mapping[str, Sequence[Record]], path: Path) -> bool:
+    """Writes `score_figure` as PNG; returns whether there was anything to draw."""
+    figure = score_figure(records_of)
+    if figure is None:
+        return False
+    part = path.with_name(f"{path.name}.part")
+    figure.savefig(part, dpi=150, format="png")
+    part.replace(path)
+    return True
+
+
+def score_figure(records_of: Mapping[str, Sequence[Record]]) -> Any | None:
     """A group of places a task, in it a place for each run, start and protocol: the score as a wide mark, every run at
     the reported rate as a point, the majority baseline as a dashed line through the group.
 
-    Returns whether there was anything to draw. Uses no display and leaves matplotlib's global state alone.
+    A matplotlib `Figure`, or None where there is nothing to draw. Uses no display and leaves matplotlib's global state
+    alone.
     """
     lines = [(name, line) for name, records in records_of.items() for line in summarise(records)]
     if not lines:
-        return False
+        return None
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -41,7 +54,4 @@ def draw_scores(records_of: Mapping[str, Sequence[Record]], path: Path) -> bool:
     axes.set_xticks(range(len(tasks)), [f"{column}\n{metric}" for column, metric in tasks], fontsize=8)
     axes.grid(alpha=0.3, axis="y")
     axes.legend(frameon=False, fontsize=8)
-    part = path.with_name(f"{path.name}.part")
-    figure.savefig(part, dpi=150, format="png")
-    part.replace(path)
-    return True
+    return figure
