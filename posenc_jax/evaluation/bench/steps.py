@@ -48,7 +48,7 @@ def _table(workload: Workload, sides: dict[str, Any], rounds: int, steps: int, r
         f"A training step of {what} (forward, backward, clipping, AdamW), {workload.work}, {model.layers} layers x "
         f"{model.width}, {model.heads} heads, {model.vocab_size:,} words, {workload.batch_size} rows x "
         f"{workload.length}, {masked:.0f} words masked, float32, dropout 0.1, {threads()} threads, "
-        f"{'; '.join(dict.fromkeys(devices.values()))}. {steps} steps a turn, first ones left out."
+        f"{'; '.join(dict.fromkeys(devices.values()))}. {steps} steps a turn, after one that is not counted."
     )
     speeds = {side: [steps * workload.tokens / one for one in times] for side, times in seconds.items()}
     return ratio_table(caption, "tokens/s", speeds, reference)

@@ -25,8 +25,8 @@ def take_turns(
 ) -> tuple[dict[str, list[float]], dict[str, str]]:
     """Seconds that each side takes for `count` pieces of work, one for each round, and what it runs on.
 
-    In each round another side begins. `say` is told of every turn. Raises `UserError` with a side's own words when it
-    fails.
+    In each round another side begins. Each turn starts with a piece that is not counted. `say` is told of every turn.
+    Raises `UserError` with a side's own words when it fails.
     """
     with processes(sides) as connections:
         devices = {side: answer(side, connection) for side, connection in connections.items()}
@@ -74,6 +74,7 @@ def _serve(connection: Connection, make: Callable[..., tuple[Run, str]], argumen
         connection.send(device)
         while True:
             count = connection.recv()
+            run(1)  # the memory that idling gave back, and the caches, are this side's again
             began = time.perf_counter()
             run(count)
             connection.send(time.perf_counter() - began)
