@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from posenc_jax.__main__ import COMMANDS, _choose_platform, main
+from posenc_jax.__main__ import COMMANDS, _choose_platform, _take_large_pages, main
 from posenc_jax.errors import UsageError, UserError
 
 ROOT = Path(__file__).parents[1]
@@ -123,3 +123,41 @@ def test_compiled_programs_are_kept_where_there_is_an_accelerator_and_the_user_d
     environment["JAX_COMPILATION_CACHE_DIR"] = "/mine"
     _choose_platform()
     assert environment["JAX_COMPILATION_CACHE_DIR"] == "/mine"
+
+
+@pytest.mark.parametrize(
+    ("policy", "environment", "again"),
+    [
+        ("always [madvise] never", {"JAX_PLATFORMS": "cpu"}, True),
+        ("[always] madvise never", {"JAX_PLATFORMS": "cpu"}, False),
+        ("always [madvise] never", {"JAX_PLATFORMS": "cpu", "GLIBC_TUNABLES": "glibc.malloc.check=1"}, False),
+        ("always [madvise] never", {"JAX_PLATFORMS": "tpu"}, False),
+        (None, {"JAX_PLATFORMS": "cpu"}, False),
+    ],
+)
+def test_on_a_processor_the_program_starts_anew_with_large_pages_once(
+    policy, environment, again, tmp_path, monkeypatch
+):
+    started = []
+    monkeypatch.setattr(os, "execv", lambda path, words: started.append((path, words, os.environ["GLIBC_TUNABLES"])))
+    for name in ("JAX_PLATFORMS", "GLIBC_TUNABLES"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    file = tmp_path / "enabled"
+    if policy:
+        file.write_text(policy)
+    for _ in range(2):
+        _take_large_pages(file)
+    line = (sys.executable, [sys.executable, *sys.orig_argv[1:]], "glibc.malloc.hugetlb=1")
+    assert started == [line] * again
+
+
+def test_starting_anew_keeps_the_words_the_process_and_the_exit_code(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import os, sys; print('start', os.getpid(), file=sys.stderr)")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", "JAX_PLATFORMS": "cpu"}
+    environment.pop("GLIBC_TUNABLES", None)
+    words = [sys.executable, "-m", "posenc_jax", "pretrain", "--config", "FILE"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, timeout=300, env=environment)
+    starts = [line for line in done.stderr.splitlines() if line.startswith("start")]
+    assert done.returncode == 2 and "required: --workdir" in done.stderr and len(set(starts)) == 1
