@@ -41,7 +41,8 @@ while [[ ${1:-} == -* ]]; do
     --cluster | --workload | --type | --slices | --zone | --project | --image) ;;
     *) fail "no option '$flag'; see launch/gke_xpk.sh --help" ;;
   esac
-  if [[ $1 == *=* ]]; then value=${1#*=}; else value=${2:?"$flag has no value"}; shift; fi
+  if [[ $1 == *=* ]]; then value=${1#*=}; else value=${2:-}; shift; fi
+  if [ -z "$value" ] || [[ $value == --* ]]; then fail "$flag has no value"; fi
   shift
   printf -v "${flag#--}" %s "$value"
 done

@@ -32,6 +32,7 @@ while true; do
     --dry-run) dry_run=1; shift ;;
     --processes) processes=${2:-}; shift; shift || true ;;
     --processes=*) processes=${1#*=}; shift ;;
+    -*) echo "error: no option '$1'; see launch/local.sh --help" >&2; exit 2 ;;
     *) break ;;
   esac
 done

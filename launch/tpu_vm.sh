@@ -13,7 +13,7 @@ usage: launch/tpu_vm.sh ACTION --name NAME --zone ZONE [--type TYPE] [options] [
   exec      run `posenc_jax COMMAND ...` on every worker, and wait for it
   logs      follow the output of one worker (--worker 0)
   status    the state of the slice, and of the run on each worker
-  stop      SIGTERM to the run: it saves and ends
+  stop      SIGTERM to the run: it saves and ends; end a watch first, it would start the run again
   delete    give the slice back
 
   --type TYPE       v5litepod-8, v6e-8, v5p-8, v4-8, ...           --spot            cheaper, may be preempted
@@ -50,7 +50,8 @@ while [[ ${1:-} == -* ]]; do
     --name | --zone | --type | --version | --project | --setup | --worker) ;;
     *) fail "no option '$flag'; see launch/tpu_vm.sh --help" ;;
   esac
-  if [[ $1 == *=* ]]; then value=${1#*=}; else value=${2:?"$flag has no value"}; shift; fi
+  if [[ $1 == *=* ]]; then value=${1#*=}; else value=${2:-}; shift; fi
+  if [ -z "$value" ] || [[ $value == --* ]]; then fail "$flag has no value"; fi
   shift
   printf -v "${flag#--}" %s "$value"
 done
@@ -63,6 +64,7 @@ case "$action" in
   run | watch | exec) [ $# -gt 0 ] || fail "$action wants a command of posenc_jax, such as pretrain ..." ;;
   *) [ $# -eq 0 ] || fail "$action takes no command, but '$1' was given" ;;
 esac
+[[ $type != v5e* ]] || fail "gcloud calls v5e v5litepod: --type v5litepod${type#v5e}"
 case "$version:$type" in
   :v5lite*) version=v2-alpha-tpuv5-lite ;;
   :v5p*) version=v2-alpha-tpuv5 ;;
@@ -88,6 +90,9 @@ state() {
   gcloud compute tpus queued-resources describe "$name" --format 'value(state.state)' "${where[@]}" 2>/dev/null || true
 }
 
+# All that is known of a slice that did not come up.
+why() { queue describe "$name" --format 'yaml(state)' >&2 || true; }
+
 create() {
   local options=(--node-id "$name" --accelerator-type "$type" --runtime-version "$version")
   [ "$spot" = 0 ] || options+=(--spot)
@@ -100,7 +105,7 @@ create() {
   while true; do
     case "$(state)" in
       ACTIVE) return 0 ;;
-      FAILED | SUSPENDED | SUSPENDING) echo "error: $name did not come up: $(state)" >&2; return 1 ;;
+      FAILED | SUSPENDED | SUSPENDING) echo "error: $name did not come up: $(state)" >&2; why; return 1 ;;
     esac
     sleep "$poll"
   done
@@ -117,9 +122,9 @@ make PYTHON="$(uv python find 3.12)" .venv/.runtime && .venv/bin/python -m pip i
 }
 
 sync_code() {
-  local archive=posenc_jax.tgz
-  act tar -czf "${TMPDIR:-/tmp}/$archive" -C "$root" --exclude ./.venv --exclude ./.git --exclude ./out . &&
-    act gcloud compute tpus tpu-vm scp "${TMPDIR:-/tmp}/$archive" "$name:$archive" "${where[@]}" --worker all &&
+  local archive=posenc_jax.tgz copy="${TMPDIR:-/tmp}/posenc_jax-$UID-$name.tgz" # several may be watched from here
+  act tar -czf "$copy" -C "$root" --exclude ./.venv --exclude ./.git --exclude ./out . &&
+    act gcloud compute tpus tpu-vm scp "$copy" "$name:$archive" "${where[@]}" --worker all &&
     on all "mkdir -p posenc_jax && tar -xzf $archive -C posenc_jax && cd posenc_jax && $install${setup:+ && $setup}"
 }
 
@@ -130,8 +135,14 @@ RESTART=1 CODE_FILE=run.code setsid nohup launch/local.sh $(quoted "$@")>>run.lo
 
 delete() { queue delete "$name" --force --quiet; }
 
+anew() {
+  echo "$name is gone; making it anew" >&2
+  tries=0
+  delete || true # looked at again in a moment
+}
+
 watch() {
-  local codes tries=0
+  local codes tries=0 failures=0 had=0 # starts and slices that failed in a row; whether there ever was a slice
   if [ "$dry_run" = 1 ]; then
     create; sync_code; start "$@"; on all "$ask"
     echo "# ... until all say 0; if the slice is preempted, the next line and all of the above again"
@@ -139,22 +150,26 @@ watch() {
     return
   fi
   while true; do
+    codes=unknown
     case "$(state)" in
-      ACTIVE) codes=$(on all "$ask") || codes=running ;; # not reached: the state will tell why
-      SUSPENDED | FAILED) echo "$name is gone; making it anew" >&2; delete; continue ;;
-      '') create || [ -n "$(state)" ] || return 1; continue ;;
-      *) codes=running ;;
+      ACTIVE) had=1 failures=0; codes=$(on all "$ask") || codes=unknown ;; # not reached: the state will tell why
+      FAILED)
+        failures=$((failures + 1))
+        [ "$failures" -lt 5 ] || { echo "error: $name did not come up in five tries" >&2; why; return 1; }
+        anew
+        ;;
+      SUSPENDED) anew ;;
+      '') create || [ -n "$(state)" ] || [ "$had" = 1 ] || return 1 ;; # gcloud may fail for a while
     esac
     case "$codes" in
       *code=running*) tries=0 ;;
-      running) ;;
-      *none* | *code=75*) # fresh, rebooted, or about to be
+      *code=none* | *code=75*) # fresh, rebooted, or about to be
         tries=$((tries + 1))
         [ "$tries" -le 5 ] || { echo "error: the run did not start in five tries" >&2; return 1; }
         { sync_code && start "$@"; } || true
         ;;
       *code=[!0]*) echo "error: the run ended with ${codes//$'\n'/, }; see launch/tpu_vm.sh logs" >&2; return 1 ;;
-      *) echo "the run on $name is finished; launch/tpu_vm.sh delete gives the slice back"; return 0 ;;
+      *code=0*) echo "the run on $name is finished; launch/tpu_vm.sh delete gives the slice back"; return 0 ;;
     esac
     sleep "$poll"
   done

@@ -96,6 +96,7 @@ def test_delete_and_wrong_use_of_xpk(stubs):
         (["run", *XPK, "pretrain"], "wants --type"),
         (["run", *XPK, "--type", "v6e-8"], "wants a command"),
         (["run", "--cluster", "c", "pretrain"], "--workload is missing"),
+        (["run", "--cluster"], "--cluster has no value"),
         (["delete", *XPK, "--force"], "no option '--force'"),
     ]:
         done = xpk(stubs, *words)

@@ -106,6 +106,12 @@ def test_the_launcher_explains_itself_and_wants_a_command():
     assert run("launch/local.sh").returncode == 2
 
 
+def test_an_option_that_is_none_is_refused_before_anything_is_installed(repository):
+    done = run("launch/local.sh", "--proceses", "2", "pretrain", cwd=repository)
+    assert done.returncode == 2 and "no option '--proceses'" in done.stderr
+    assert not (repository / ".venv").exists()
+
+
 def test_a_dry_run_does_nothing(repository):
     done = run("launch/local.sh", "--dry-run", "pretrain", "--workdir", "a b", cwd=repository, RESTART="1")
     assert (

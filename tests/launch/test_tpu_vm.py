@@ -77,6 +77,7 @@ def test_a_slice_that_does_not_come_up_is_an_error(stubs, state):
     answers(stubs, "state", state)
     done = script(stubs, "create", *SLICE, *TYPE)
     assert done.returncode == 1 and f"did not come up: {state}" in done.stderr
+    assert option(stubs.calls[-1], "--format") == "yaml(state)"  # and why
 
 
 def test_sync_copies_the_folder_without_what_is_made_here(stubs):
@@ -86,7 +87,9 @@ def test_sync_copies_the_folder_without_what_is_made_here(stubs):
     assert stubs.verbs()[0].startswith("tpu-vm scp") and "bert:posenc_jax.tgz" in copy
     assert option(copy, "--worker") == option(install, "--worker") == "all"
     assert option(install, "--command").endswith("&& echo 'two  words'")
-    listed = subprocess.run(["tar", "-tzf", stubs.folder.parent / "posenc_jax.tgz"], capture_output=True, text=True)
+    archive = next(word for word in copy if word.endswith(".tgz"))
+    assert "bert" in archive  # another slice's may be copied at the same time
+    listed = subprocess.run(["tar", "-tzf", archive], capture_output=True, text=True)
     names = listed.stdout.splitlines()
     assert "./launch/local.sh" in names and "./posenc_jax/__main__.py" in names
     assert not [name for name in names if name.startswith(("./.git/", "./.venv/", "./out/"))]
@@ -131,6 +134,52 @@ def test_watch_does_not_ask_for_ever_for_what_it_may_not_have(stubs):
     assert done.returncode == 1 and "quota" in done.stderr and len(stubs.calls) < 5
 
 
+def test_watch_gives_up_on_a_slice_that_fails_each_time(stubs):
+    answers(stubs, "state", "FAILED")
+    done = script(stubs, "watch", *SLICE, *TYPE, "pretrain")
+    assert done.returncode == 1 and "did not come up in five tries" in done.stderr
+    assert stubs.verbs().count("queued-resources delete bert") == 4
+
+
+OUTAGE = """
+case "$*" in
+  *queued-resources\\ create*)
+    echo 'ERROR: no network' >&2
+    echo x >>creations
+    if [ "$(wc -l <creations)" -gt 1 ]; then echo ACTIVE >state; fi
+    exit 1
+    ;;
+esac
+"""
+
+
+def test_watch_outlives_a_time_without_an_answer_of_gcloud(stubs):
+    stubs.add("gcloud", GCLOUD + OUTAGE)
+    answers(stubs, "state", "ACTIVE", "")
+    answers(stubs, "codes", "code=running", "code=0")
+    done = script(stubs, "watch", *SLICE, *TYPE, "pretrain")
+    assert done.returncode == 0 and "no network" in done.stderr and "is finished" in done.stdout
+    assert stubs.verbs().count("queued-resources create bert") == 2
+
+
+def test_watch_outlives_preemptions_while_it_copies(stubs):
+    stubs.add("gcloud", GCLOUD + 'case "$*" in *tpu-vm\\ scp*) [ "$(wc -l <codes)" = 1 ] || exit 1 ;; esac\n')
+    answers(stubs, "state", *["ACTIVE", "SUSPENDED"] * 6, "ACTIVE")
+    answers(stubs, "codes", *["code=none"] * 6, "code=0")
+    done = script(stubs, "watch", *SLICE, *TYPE, "--spot", "pretrain")
+    assert done.returncode == 0, done.stderr
+    assert stubs.verbs().count("queued-resources delete bert") == 6
+
+
+def test_watch_does_not_take_silence_for_the_end_of_the_run(stubs):
+    answers(stubs, "state", "ACTIVE")
+    answers(stubs, "codes", "", "Warning: none of the keys", "code=0")
+    done = script(stubs, "watch", *SLICE, *TYPE, "pretrain")
+    assert done.returncode == 0
+    asked = [call for call in stubs.calls if "echo code=" in call[-1]]
+    assert len(asked) == 3 and not [call for call in stubs.calls if "setsid" in call[-1]]
+
+
 def test_an_error_of_gcloud_is_the_error_of_the_action(stubs):
     stubs.add("gcloud", "echo 'ERROR: denied' >&2; exit 4")
     for action in ("sync", "logs", "status", "stop", "delete"):
@@ -149,11 +198,14 @@ def test_an_error_of_gcloud_is_the_error_of_the_action(stubs):
         (["sync", *SLICE, "--spott"], "no option '--spott'"),
         (["launch"], "no action 'launch'"),
         (["sync", "--name"], "--name has no value"),
+        (["sync", "--name", "--zone", "z"], "--name has no value"),
+        (["logs", *SLICE, "--worker="], "--worker has no value"),
+        (["create", *SLICE, "--type", "v5e-8"], "--type v5litepod-8"),
     ],
 )
 def test_wrong_use_is_told_and_nothing_is_called(stubs, words, said):
     done = script(stubs, *words)
-    assert done.returncode != 0 and said in done.stderr and stubs.calls == []
+    assert done.returncode == 2 and said in done.stderr and stubs.calls == []
 
 
 @pytest.mark.parametrize("action", ["create", "sync", "run", "watch", "exec", "logs", "status", "stop", "delete"])
