@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import logging
 import math
 import os
 import shutil
@@ -95,6 +96,7 @@ class TensorBoard:
 
     def __init__(self, workdir: Path, step: int) -> None:
         self._folder = workdir / "tensorboard"
+        logging.getLogger("tensorboardX.x2num").setLevel(logging.ERROR)  # the terminal says what is not finite
         self._own = tempfile.mkdtemp() if is_remote(workdir) else None
         with _telling(self._folder):
             folder = Path(self._own or self._folder)

@@ -39,6 +39,13 @@ def test_only_one_of_several_processes_speaks(capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_tensorboard_says_nothing_of_what_is_not_finite(tmp_path, caplog):
+    board = TensorBoard(tmp_path, 0)
+    board.write("skipped", 1, {"loss": math.nan, "grad_norm": math.inf})
+    board.close()
+    assert caplog.records == []
+
+
 def test_lines_after_the_step_a_run_goes_on_from_are_cut_off(tmp_path):
     lines = JsonLines(tmp_path, 0)
     for step in (1, 2, 3):
