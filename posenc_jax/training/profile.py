@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import jax
 
 from posenc_jax.errors import UsageError
+from posenc_jax.parallel.distributed import is_first
 
 FOLDER = "profile"
 
@@ -29,6 +31,8 @@ def profiled(train_step: Callable, steps: range, first: int, folder: Path) -> It
     `first` updates are done before the first call; no steps, no trace. The device is idle when the trace begins and
     when it ends, so that it holds these steps whole; a run that ends in their midst leaves those that were done.
     """
+    if steps and steps[-1] <= first and is_first():
+        print(f"no trace is written: step {steps[-1]} is past, this run stands at step {first}", file=sys.stderr)
     number, running = first, False
 
     def step(state: Any, batch: Any) -> Any:

@@ -51,6 +51,6 @@ def test_a_run_that_stops_within_them_leaves_a_whole_trace(calls, tmp_path):
     assert calls == [1, 2, "start", 3, 4, "stop"]
 
 
-def test_steps_that_are_past_are_not_traced(calls, tmp_path):
+def test_steps_that_are_past_are_not_traced_and_this_is_said(calls, tmp_path, capsys):
     run(calls, range(1, 3), 4, 6, tmp_path)
-    assert calls == [5, 6]
+    assert calls == [5, 6] and "step 2 is past" in capsys.readouterr().err
