@@ -42,6 +42,8 @@ def main(argv: list[str]) -> int:
         parser.error("--topologies belongs to --all; take --topology")
     if args.vocab_size is not None and args.vocab_size < 1:
         parser.error(f"--vocab-size={args.vocab_size} must be at least 1")
+    if args.json not in (None, "-") and not Path(args.json).absolute().parent.is_dir():
+        parser.error(f"--json={args.json}: there is no folder {Path(args.json).parent}")
     overrides = read_overrides(rest, "preflight")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the compiler ends with us
     result, text = _matrix(args, overrides) if args.all else _one(args, overrides)

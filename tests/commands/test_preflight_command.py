@@ -48,6 +48,7 @@ def test_the_largest_batch_is_looked_for_when_asked(capsys):
         ([*LINE, "--vocab-size", "0"], "--vocab-size=0"),
         ([*LINE, "--topologies", "v4:2x2x1"], "--topologies belongs to --all"),
         ([*LINE[:3], "--topology", "v7:2x4"], "no TPU topology is called 'v7:2x4'"),
+        ([*LINE, "--json", "/nowhere/a.json"], "there is no folder /nowhere"),
         ([*LINE, "--find-bath"], "preflight does not know '--find-bath'"),
         ([*LINE, "--config.model.widht=3"], "width"),
         ([*LINE, "--data", "/nowhere"], "there is no folder /nowhere"),
@@ -58,7 +59,7 @@ def test_wrong_use_is_told_in_a_sentence(words, said, capsys):
         code = main(words)
     except SystemExit as end:
         code = end.code
-    assert code == (1 if "/nowhere" in words else 2)
+    assert code == (1 if "--data" in words else 2)
     assert said in capsys.readouterr().err
 
 
