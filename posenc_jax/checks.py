@@ -171,11 +171,11 @@ def _check_range(key: str, value: Any) -> None:
     if key in _AT_LEAST_ONE and value < 1:
         raise UsageError(f"{key}={value} must be at least 1")
     if key in _AT_LEAST_ZERO and not 0 <= value < math.inf:
-        raise UsageError(f"{key}={value} must be at least 0")
+        raise UsageError(f"{key}={value} must be at least 0" + ("" if value < 0 else ", and finite"))
     if key in _SHARES and not 0 <= value < 1:
         raise UsageError(f"{key}={value} must be at least 0 and below 1")
     if key in _POSITIVE and not 0 < value < math.inf:
-        raise UsageError(f"{key}={value} must be above 0")
+        raise UsageError(f"{key}={value} must be above 0" + ("" if value <= 0 else ", and finite"))
     if key == "mlm.rate" and not 0 < value < 1:
         raise UsageError(f"mlm.rate={value} must lie between 0 and 1; BERT uses 0.15")
     if key == "mesh.data" and value != -1 and value < 1:

@@ -70,6 +70,7 @@ def test_overrides_are_read_by_the_fields_type(key, text, value):
         ({"model.heads": 3}, r"model.width=128 is not divisible by model.heads=3; 129"),
         ({"model.dropout": 1.0}, r"model.dropout=1.0 must be at least 0 and below 1"),
         ({"optimizer.learning_rate": 0}, r"optimizer.learning_rate=0.0 must be above 0"),
+        ({"optimizer.learning_rate": "inf"}, r"optimizer.learning_rate=inf must be above 0, and finite"),
         ({"mlm.rate": 1.5}, r"mlm.rate=1.5 must lie between 0 and 1"),
         ({"train.accumulate": 5}, r"train.batch_size=32 is not divisible by train.accumulate=5"),
         ({"model.positions.buckets": 30}, r"buckets=30 must be a multiple of 4"),
