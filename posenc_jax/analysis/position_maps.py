@@ -166,7 +166,10 @@ def _at_input(
     tokens: np.ndarray | None,
     segments: np.ndarray | None,
 ) -> PositionMap:
-    """Mean over words that stand at every position: a LayerNorm comes between, and its deviation is also the word's."""
+    """Mean over words that stand at every position: a LayerNorm comes between, and its deviation is also the word's.
+
+    Each word alone has a map of rank d at most; the mean of many may have a higher one, by little.
+    """
     if tokens is None or segments is None:
         known, of = np.arange(len(params["words"])), "the vocabulary"
     else:

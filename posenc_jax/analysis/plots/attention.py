@@ -21,7 +21,7 @@ def plot_input_correlations(maps: Mapping[str, np.ndarray], words: Sequence[str]
     for panel, title, map_LxL in zip(axes.flat, _TITLES, shown, strict=True):
         panel.set_facecolor("#DDDDDD")
         image = panel.imshow(map_LxL, cmap=DIVERGING, vmin=-most, vmax=most, interpolation="nearest")
-        panel.set_title(f"{title}, deviation {np.nanstd(map_LxL):.2g}", fontsize=FONT)
+        panel.set_title(f"{title}, deviation {np.nanstd(map_LxL):.2f}", fontsize=FONT)
         if words:
             places = range(len(words))
             panel.set_xticks(places, words, rotation=90)
@@ -41,7 +41,7 @@ def plot_by_layer(measures: Mapping[str, Measure], layers: Sequence[str]) -> Any
     made, axes = figure(count, 1, width=WIDTH * 0.75, height=0.4 + 2.3 * count, sharex=True, squeeze=False)
     for panel, (label, measure) in zip(axes[:, 0], measures.items(), strict=True):
         place_E = np.arange(len(measure.value_ExH))
-        panel.plot(place_E, measure.value_ExH, "o", color=COLOURS[5], markersize=3)
+        panel.plot(place_E, measure.value_ExH, "o", color=COLOURS[5], markersize=3, clip_on=False)
         panel.plot([], [], "o", color=COLOURS[5], markersize=3, label="a head")
         panel.plot(place_E, measure.value_ExH.mean(1), color=COLOURS[0], marker="o", markersize=4, label="mean")
         panel.axhline(measure.uniform, color=GREY, linestyle="--", label="uniform attention")

@@ -23,7 +23,7 @@ def test_maps_show_each_head_on_one_scale_and_name_it(attention, heads, rng):
         assert axes.get_title() == f"head {head + 1}: {patterns[head].label}"
         assert list(axes.images[0].get_extent()) == [0.5, 7.5, 7.5, 0.5]
     limits = {axes.images[0].get_clim() for axes in shown}
-    assert limits == {(0, want.max()) if attention else (-np.abs(want).max(), np.abs(want).max())}
+    assert limits == {(0.1 / 7, 1) if attention else (-np.abs(want).max(), np.abs(want).max())}
     assert figure.get_supxlabel() == "position of the key" and figure.get_supylabel() == "position of the query"
     assert figure.axes[-1].get_ylabel() == ("attention by position alone" if attention else "logit of position alone")
 
@@ -37,6 +37,7 @@ def test_profiles_show_the_distances_within_reach_beside_uniform_attention(rng):
         np.testing.assert_array_equal(line.get_ydata(), profile_C[5:12])
         assert uniform.get_ydata()[0] == 1 / 9
     assert figure.get_supxlabel().startswith("distance, key minus query (positions)")
+    assert {axes.get_ylim() for axes in panels(figure)} == {(1 / 900, 1.5)}
     whole = plot_profiles(profile_HxC)
     np.testing.assert_array_equal(panels(whole)[0].lines[0].get_ydata(), profile_HxC[0])
 
@@ -47,7 +48,7 @@ def test_spectra_are_shares_of_the_largest_value(rng):
     (axes,) = figure.axes
     for head in range(3):
         np.testing.assert_allclose(axes.lines[head].get_ydata(), spectrum_HxL[head] / spectrum_HxL[head, 0])
-    labels = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert labels == ["tupe, median head", "zeros, median head", "head width 4"]
+    np.testing.assert_allclose(axes.lines[3].get_ydata(), np.median(spectrum_HxL / spectrum_HxL[:, :1], axis=0))
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["tupe", "zeros", "head width 4"]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("number of the singular value", "singular value / largest")
     assert axes.get_yscale() == "log"
