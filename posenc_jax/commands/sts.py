@@ -1,6 +1,7 @@
 """`sts`: how well cosines of sentence vectors agree with people, layer by layer, without training."""
 
 import argparse
+import re
 import sys
 
 from posenc_jax.errors import DONE
@@ -17,7 +18,20 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--layers", default="all", metavar="all|last|N", help="which layers; 0 is the input (all)")
     parser.add_argument("--specials", action="store_true", help="[CLS] and [SEP] are part of the mean")
     parser.add_argument("--split", default="test", choices=("test", "dev", "train"), help="(test)")
+    change = parser.add_mutually_exclusive_group()
+    change.add_argument(
+        "--clip",
+        metavar="DIMS|auto",
+        help="also with these dimensions of all vectors set to 0, as 557,77; auto finds the outliers that persist",
+    )
+    change.add_argument(
+        "--transform",
+        choices=("center", "standardize", "all_but_the_top"),
+        help="also with this done to the vectors, as estimated on the task's own sentences",
+    )
     args = parser.parse_args(argv)
+    if args.clip not in (None, "auto") and not re.fullmatch(r"\d+(,\d+)*", args.clip):
+        parser.error(f"--clip {args.clip} is not auto, or dimensions such as 557,77")
     if args.layers not in ("all", "last") and not args.layers.isdecimal():
         parser.error(f"--layers {args.layers} is not all, last or a number")
 
@@ -25,6 +39,7 @@ def main(argv: list[str]) -> int:
     from posenc_jax.evaluation.tables import REPORT_FILE
 
     settings = {"split": args.split, "layers": args.layers, "specials": args.specials}
+    settings["change"] = f"clip {args.clip}" if args.clip else args.transform
     record = run_sts(args.workdir, args.data, **settings, say=lambda line: print(line, file=sys.stderr))
     for table in tables(record):
         table.show()

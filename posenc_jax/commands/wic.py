@@ -1,6 +1,7 @@
 """`wic`: is a word used in one sense in two sentences? A threshold on the cosine answers, without training."""
 
 import argparse
+import re
 import sys
 
 from posenc_jax.errors import DONE
@@ -21,12 +22,26 @@ def main(argv: list[str]) -> int:
         choices=("train", "dev", "test"),
         help="where layer and threshold are chosen (train)",
     )
+    change = parser.add_mutually_exclusive_group()
+    change.add_argument(
+        "--clip",
+        metavar="DIMS|auto",
+        help="also with these dimensions of all vectors set to 0, as 557,77; auto finds the outliers that persist",
+    )
+    change.add_argument(
+        "--transform",
+        choices=("center", "standardize", "all_but_the_top"),
+        help="also with this done to the vectors, as estimated on the task's own sentences",
+    )
     args = parser.parse_args(argv)
+    if args.clip not in (None, "auto") and not re.fullmatch(r"\d+(,\d+)*", args.clip):
+        parser.error(f"--clip {args.clip} is not auto, or dimensions such as 557,77")
 
     from posenc_jax.evaluation.similarity.wic import run_wic, tables
     from posenc_jax.evaluation.tables import REPORT_FILE
 
-    record = run_wic(args.workdir, args.data, split=args.split, say=lambda line: print(line, file=sys.stderr))
+    settings = {"split": args.split, "change": f"clip {args.clip}" if args.clip else args.transform}
+    record = run_wic(args.workdir, args.data, **settings, say=lambda line: print(line, file=sys.stderr))
     for table in tables(record):
         table.show()
     for note in record["notes"]:

@@ -19,6 +19,9 @@ def run(tmp_path_factory):
         ["sts", "--workdir", "run", "--data", "d", "--layers", "first"],
         ["sts", "--workdir", "run", "--data", "d", "--layers", "-1"],
         ["sts", "--workdir", "run", "--data", "d", "--split", "validation"],
+        ["sts", "--workdir", "run", "--data", "d", "--clip", "5;6"],
+        ["sts", "--workdir", "run", "--data", "d", "--clip", "5", "--transform", "center"],
+        ["wic", "--workdir", "run", "--data", "d", "--transform", "whiten"],
         ["wic", "--workdir", "run"],
         ["wic", "--workdir", "run", "--data", "d", "--split", "all"],
     ],
@@ -38,6 +41,10 @@ def test_sts_prints_its_tables(run, tmp_path, capsys):
     assert "FNWN" in printed.out and "best on these same scores" in printed.out and "report.md" in printed.out
     assert "STS13 lacks OnWN, SMT, headlines." in " ".join(printed.out.split())
     assert printed.err == "STS13: 3 pairs, 1 of 1 sets done\n"
+    assert main(["sts", "--workdir", run, "--data", str(tmp_path), "--layers", "1", "--clip", "5,7"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "STS13, raw STS13, changed" in printed and "(clip 5,7): dimensions 5, 7 are set to 0" in printed
+    assert main(["sts", "--workdir", run, "--data", str(tmp_path), "--clip", "99"]) == 2
     assert main(["sts", "--workdir", run, "--data", str(tmp_path), "--layers", "9"]) == 2
     assert main(["sts", "--workdir", run, "--data", str(tmp_path / "STS13")]) == 1
     assert "holds no test split" in capsys.readouterr().err
@@ -51,5 +58,7 @@ def test_wic_prints_its_tables(run, tmp_path, capsys):
     printed = capsys.readouterr()
     assert "always the same sense" in printed.out and "nothing held out" in " ".join(printed.out.split())
     assert "not held out" in printed.out
+    assert main(["wic", "--workdir", run, "--data", str(tmp_path), "--transform", "standardize"]) == 0
+    assert "McNemar's exact two-sided p" in " ".join(capsys.readouterr().out.split())
     assert main(["wic", "--workdir", run, "--data", str(tmp_path), "--split", "dev"]) == 1
     assert "dev.data.txt" in capsys.readouterr().err

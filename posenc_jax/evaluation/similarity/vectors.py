@@ -3,11 +3,12 @@
 Shape letters: N pairs, E layers, D width.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from posenc_jax.analysis.mean_vectors import Row, mean_vectors
+from posenc_jax.analysis.transforms import Transform
 from posenc_jax.config import ModelConfig
 from posenc_jax.errors import UsageError
 from posenc_jax.interop.pretrained import FrozenEncoder, layer_names
@@ -16,11 +17,6 @@ CHUNK = 2048
 """Pairs whose vectors are held at a time."""
 DECIMALS = 9
 """Kept of a cosine. What is beyond is rounding, and would rank the pairs of an encoder that knows no difference."""
-
-Transform = Callable[[np.ndarray], np.ndarray]
-"""Float32 [E, N, D] -> the same shape, between encoding and cosines: zero some coordinates, subtract a mean. Layers
-are in the order of `layer_names`. It must take each text by itself, for texts come in chunks. Whatever is linear in
-the vector (as zeroing coordinates is) may be done after the mean over slots as well as before it."""
 
 
 def choose_layers(model: ModelConfig, wanted: str) -> list[int]:
@@ -45,8 +41,10 @@ def cosines(
 ) -> np.ndarray:
     """Float64 [T, N, E]: under each transform the cosine of each pair in the layers at these places (None: all).
 
-    None among the transforms stands for the vectors as they are. A text that occurs again within `chunk` pairs is
-    encoded once. The cosine with a vector of zeros is 0.
+    None among the transforms stands for the vectors as they are. A transform comes after the mean over slots; for what
+    is linear in the vector, as zeroing coordinates is, that is as well as before it. It must take each vector by
+    itself, for pairs come in chunks. A text that occurs again within `chunk` pairs is encoded once. The cosine with a
+    vector of zeros is 0.
     """
     parts = []
     for first in range(0, len(rows_a), chunk):

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from posenc_jax.analysis.mean_vectors import Row
+from posenc_jax.analysis.transforms import Transform
 from posenc_jax.data.spans import tokenize
 from posenc_jax.data.wic import SPLITS, Place, WicSplit, load_wic
+from posenc_jax.evaluation.similarity.changes import make_change
 from posenc_jax.evaluation.similarity.records import Record, keeper
-from posenc_jax.evaluation.similarity.vectors import Transform, cosines
+from posenc_jax.evaluation.similarity.vectors import cosines
 from posenc_jax.evaluation.tables import Table
 from posenc_jax.interop.pretrained import FrozenEncoder, Pretrained, layer_names, load_encoder
 
@@ -28,12 +30,20 @@ RULES = {"grid": "thresholds 0.1 to 0.9 (the paper's)", "quantiles": "thresholds
 
 
 def run_wic(
-    workdir: str | Path, data: str | Path, *, split: str = "train", say: Callable[[str], None] = lambda line: None
+    workdir: str | Path,
+    data: str | Path,
+    *,
+    split: str = "train",
+    change: str | None = None,
+    say: Callable[[str], None] = lambda line: None,
 ) -> Record:
     """Chooses layer and threshold on `split`, scores there and on every other split that has labels.
 
-    Writes WORKDIR/wic/scores.json, a list in which a record of the same encoder and data is replaced, and report.md.
-    `say` hears of each split that is done. Raises `UserError` for what is wrong with the workdir or the files.
+    `change` is done to the vectors before their cosines (`make_change`, fit on the sentences of `split`); the record
+    then holds the choices and scores of both, under "plain" those of the vectors as they are, and McNemar's test
+    between the two. Writes WORKDIR/wic/scores.json, a list in which a record of the same encoder, change and data is
+    replaced, and report.md. `say` hears of each split that is done. Raises `UserError` for what is wrong with the
+    workdir or the files, `UsageError` for a dimension or a change that is not there.
     """
     began = time.monotonic()
     splits, notes = [load_wic(data, split)], []
@@ -43,36 +53,49 @@ def run_wic(
         else:
             notes.append(f"not held out: {data} has no {other}/{other}.gold.txt")
     encoder = load_encoder(workdir)
+    made = None
+    if change is not None:
+        texts = [place.text for side in (splits[0].places_a, splits[0].places_b) for place in side]
+        made = make_change(encoder, change, texts, specials=False)
     with keeper(encoder.pretrained.workdir, "wic", HEADING, _identity, markdown) as keep:
-        cosines_of = {}
+        cosines_of, same_of = {}, {one.name: one.same_N for one in splits}
         for one in splits:
-            cosines_of[one.name], said = word_cosines(encoder, one)
+            cosines_of[one.name], said = word_cosines(encoder, one, (None, made.transform) if made else (None,))
             notes += said
             say(f"{one.name}: {len(one):,} pairs, {len(cosines_of)} of {len(splits)} splits done")
+        plain, *changed = (
+            score_splits({name: found[place] for name, found in cosines_of.items()}, same_of, split)
+            for place in range(2 if made else 1)
+        )
         record = {
             "encoder": encoder.name,
             "split": split,
             "data": {one.name: one.digest for one in splits},
             "layers": list(layer_names(encoder.pretrained.model)),
-            **score_splits(cosines_of, {one.name: one.same_N for one in splits}, split),
+            **(changed[0] if changed else plain),
             "notes": notes,
         }
+        if made:
+            record["change"] = made.record
+            record["plain"] = {rule: plain[rule] for rule in RULES}
+            record["mcnemar"] = _differences(cosines_of, same_of, plain, changed[0])
         record["seconds"] = round(time.monotonic() - began, 1)
         keep(record)
     return record
 
 
 def word_cosines(
-    encoder: FrozenEncoder, split: WicSplit, transform: Transform | None = None
+    encoder: FrozenEncoder, split: WicSplit, transforms: Sequence[Transform | None] = (None,)
 ) -> tuple[np.ndarray, list[str]]:
-    """Float64 [N, E], the cosine of the word's two vectors in each layer; and what was out of the ordinary."""
+    """Float64 [T, N, E], the cosine of the word's two vectors in each layer, under each transform (None: as they are);
+    and what was out of the ordinary."""
     rows, cut = word_rows(encoder.pretrained, [*split.places_a, *split.places_b])
     notes = []
     if cut:
         notes.append(f"{split.name}: {cut} sentences cut to {encoder.pretrained.length} slots around the word")
     if empty := sum(row.start >= row.stop for row in rows):
         notes.append(f"{split.name}: {empty} words have no subword; their cosine is 0")
-    return cosines(encoder, rows[: len(split)], rows[len(split) :], transforms=(transform,))[0], notes
+    return cosines(encoder, rows[: len(split)], rows[len(split) :], transforms=transforms), notes
 
 
 def word_rows(pretrained: Pretrained, places: Sequence[Place]) -> tuple[list[Row], int]:
@@ -156,37 +179,85 @@ def mcnemar(right_a_N: np.ndarray, right_b_N: np.ndarray) -> tuple[int, int, flo
     return only_a, only_b, float(p)
 
 
+def _differences(
+    cosines_of: Mapping[str, np.ndarray], same_of: Mapping[str, np.ndarray], plain: Record, changed: Record
+) -> dict[str, dict[str, list[float]]]:
+    """{rule: {split: [only raw is right, only changed is right, p]}}, each with the layer and threshold it chose."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for rule in RULES:
+        chosen = [one[rule]["best"] for one in (plain, changed)]
+        found[rule] = {}
+        for name, same_N in same_of.items():
+            right = [
+                (cosines_of[name][place, :, best["layer"]] > best["threshold"]) == same_N
+                for place, best in enumerate(chosen)
+            ]
+            found[rule][name] = list(mcnemar(*right))
+    return found
+
+
 # ---- tables -------------------------------------------------------------------------------------------------------
 
 
 def tables(record: Record) -> list[Table]:
-    """The best layer and threshold of each rule; then the best threshold of every layer."""
+    """The best layer and threshold of each rule; the best threshold of every layer; raw and changed side by side, if
+    both are, and whether they differ."""
+    return [_best(record), _by_layer(record), *([_differ(record)] if "change" in record else [])]
+
+
+def _variants(record: Record) -> dict[str, Record]:
+    """What a name ends in, and the choices."""
+    return {", raw": record["plain"], ", changed": record} if "change" in record else {"": record}
+
+
+def _best(record: Record) -> Table:
     splits, names, fit = list(record["pairs"]), record["layers"], record["split"]
     caption = (
         f"Accuracy in % and binomial standard error; layer and threshold chosen on {fit} ({record['pairs'][fit]:,} "
         f"pairs), so that {fit} flatters; "
         + (f"{' and '.join(splits[1:])} held out. " if splits[1:] else "nothing held out. ")
         + "A word is the mean of its subwords; layer 0 is the input of the first layer."
+        + (f" Changed ({record['change']['name']}): {record['change']['what']}." if "change" in record else "")
     )
     rows = []
     for rule, what in RULES.items():
-        best = record[rule]["best"]
-        scores = (f"{best['accuracy'][name]:.1f} ± {best['standard error'][name]:.1f}" for name in splits)
-        rows.append((what, names[best["layer"]], f"{best['threshold']:.4g}", *scores))
+        for end, chosen in _variants(record).items():
+            best = chosen[rule]["best"]
+            scores = (f"{best['accuracy'][name]:.1f} ± {best['standard error'][name]:.1f}" for name in splits)
+            rows.append((what + end, names[best["layer"]], f"{best['threshold']:.4g}", *scores))
     rows.append(("always the same sense", "-", "-", *(f"{record['always same'][name]:.1f}" for name in splits)))
     columns = ("rule", "layer", "threshold", *splits)
-    by_layer = []
-    for place, name in enumerate(names):
+    return Table(caption, columns, rows, columns[1:])
+
+
+def _by_layer(record: Record) -> Table:
+    splits = list(record["pairs"])
+    rows = []
+    for place, name in enumerate(record["layers"]):
         cells = []
         for rule in RULES:
-            entry = record[rule]["layers"][place]
-            cells += [f"{entry['threshold']:.4g}", *(f"{entry['accuracy'][split]:.1f}" for split in splits)]
-        by_layer.append((name, *cells))
-    heads = ("layer", *(f"{rule}: {what}" for rule in RULES for what in ("threshold", *splits)))
-    return [
-        Table(caption, columns, rows, columns[1:]),
-        Table(f"Accuracy in % of each layer with its best threshold on {fit}.", heads, by_layer, heads[1:]),
+            for chosen in _variants(record).values():
+                entry = chosen[rule]["layers"][place]
+                cells += [f"{entry['threshold']:.4g}", *(f"{entry['accuracy'][split]:.1f}" for split in splits)]
+        rows.append((name, *cells))
+    heads = [f"{rule}{end}: {what}" for rule in RULES for end in _variants(record) for what in ("threshold", *splits)]
+    caption = f"Accuracy in % of each layer with its best threshold on {record['split']}."
+    return Table(caption, ("layer", *heads), rows, heads)
+
+
+def _differ(record: Record) -> Table:
+    """McNemar's test of what raw and changed vectors answer."""
+    rows = [
+        (RULES[rule], split, f"{only_raw:.0f}", f"{only_changed:.0f}", f"{p:.2g}")
+        for rule, by_split in record["mcnemar"].items()
+        for split, (only_raw, only_changed, p) in by_split.items()
     ]
+    columns = ("rule", "split", "only raw is right", "only changed is right", "p")
+    caption = (
+        "Pairs that one of the two answers alone gets right, and McNemar's exact two-sided p, each with the layer and "
+        f"threshold it chose; on {record['split']} p knows nothing of that choice."
+    )
+    return Table(caption, columns, rows, columns[2:])
 
 
 def markdown(record: Record) -> str:
@@ -195,4 +266,5 @@ def markdown(record: Record) -> str:
 
 
 def _identity(record: Record) -> tuple[Any, ...]:
-    return record["encoder"], record["split"], sorted(record["data"].items())
+    changed = record["change"]["name"] if "change" in record else None
+    return record["encoder"], record["split"], sorted(record["data"].items()), changed

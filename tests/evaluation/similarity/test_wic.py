@@ -101,7 +101,7 @@ def test_a_word_longer_than_the_encoder_keeps_its_middle(pretrained):
 
 def test_vectors_are_means_over_the_words_own_slots(original, data):
     encoder, split = load_encoder(original), load_wic(data, "dev")
-    found, notes = word_cosines(encoder, split)
+    (found,), notes = word_cosines(encoder, split)
     assert not notes and found.shape == (11, 3)
     rows = [word_rows(encoder.pretrained, side)[0] for side in (split.places_a, split.places_b)]
     a, b = (mean_vectors(encoder, side) for side in rows)
