@@ -85,8 +85,8 @@ def sample_texts(texts: Iterable[str], count: int, seed: int) -> tuple[list[str]
 def batches(texts: Iterable[MarkedText], length: int, batch_tokens: int = BATCH_TOKENS) -> Iterator[Batch]:
     """The texts in shapes of 16, 32, 64, ... `length` slots, about `batch_tokens` slots a batch, in one pass.
 
-    A batch leaves when it is full, the others at the end, so that texts come in another order. Raises `ValueError` for
-    a text longer than `length`.
+    A batch leaves when it is full, so that texts come in another order; what is left at the end makes batches of an
+    eighth. Raises `ValueError` for a text longer than `length`.
     """
     waiting: dict[int, list[MarkedText]] = {}
     for text in texts:
@@ -99,13 +99,14 @@ def batches(texts: Iterable[MarkedText], length: int, batch_tokens: int = BATCH_
         rows = waiting.setdefault(slots, [])
         rows.append(text)
         if len(rows) >= batch_tokens // slots:
-            yield _batch(waiting.pop(slots), slots, batch_tokens)
+            yield _batch(waiting.pop(slots), slots, len(rows))
     for slots, rows in sorted(waiting.items()):
-        yield _batch(rows, slots, batch_tokens)
+        size = max(1, batch_tokens // slots // 8)
+        for start in range(0, len(rows), size):
+            yield _batch(rows[start : start + size], slots, size)
 
 
-def _batch(texts: list[MarkedText], slots: int, batch_tokens: int) -> Batch:
-    size = max(1, batch_tokens // slots)
+def _batch(texts: list[MarkedText], slots: int, size: int) -> Batch:
     tokens_BxL, segments_BxL = (np.zeros((size, slots), np.int32) for _ in range(2))
     for row in range(size):
         ids_L = texts[row if row < len(texts) else 0].ids_L

@@ -47,7 +47,7 @@ def test_states_are_those_of_each_row_alone(encoder):
     assert found.layers == layer_names(model) and found.states_ExNxD.dtype == np.float32
     assert (np.diff(found.sentence_N) >= 0).all()
     params = jax.device_get(encoder.params)
-    for number in (0, 45, len(TEXTS) - 1):
+    for number in (0, len(TEXTS) - 1):
         chosen = found.take(found.sentence_N == number)
         ids = [pretrained.tokenizer.cls, *pretrained.tokenizer.encode(TEXTS[number]), pretrained.tokenizer.sep]
         np.testing.assert_array_equal(chosen.token_N, ids)
@@ -114,7 +114,7 @@ def test_moments_of_an_encoder_are_those_of_its_states_in_few_compilations(encod
     np.testing.assert_allclose(streamed.mean_ExD, kept.mean(1), rtol=0, atol=1e-6)
     np.testing.assert_allclose(streamed.variance_ExD, kept.var(1), rtol=1e-4)
     moments_of(encoder, TEXTS[::-1][:33], special=False)
-    assert module._batch_moments._cache_size() - before <= 3  # 16, 32 and 48 slots
+    assert module._batch_moments._cache_size() - before <= 3  # 16, 32 and 48 slots, in eighths of a batch
 
 
 def test_any_number_of_rows_goes_onto_all_devices(encoder):
