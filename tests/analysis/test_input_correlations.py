@@ -67,6 +67,19 @@ def test_each_part_holds_what_its_name_says(rng):
     np.testing.assert_array_equal(louder.constant_BxLxD, plain.constant_BxLxD)
 
 
+def test_each_map_is_named_query_before_key(rng):
+    model, params, tokens, _ = make("bert_a", "dot_product", {}, rng)
+    maps, parts = input_correlations(model, params, tokens), input_parts(model, params, tokens)
+    attention = pick(float64(params["layers"]), 0)["attention"]
+    sides = {"word": parts.word_BxLxD, "position": parts.position_BxLxD}
+    for name in FOUR:
+        query, key = (sides[side] for side in name.split("_"))
+        q, k = (
+            np.einsum("BLD,DHd->BHLd", x, attention[side]["kernel"]) for x, side in ((query, "query"), (key, "key"))
+        )
+        np.testing.assert_allclose(maps[name], q @ k.swapaxes(-1, -2) / np.sqrt(10), rtol=1e-9, atol=1e-12)
+
+
 def test_without_positions_all_maps_that_hold_them_are_zero(rng):
     model, params, tokens, segments = make("bert_a", "dot_product", {}, rng)
     params["positions"] = jax.tree.map(np.zeros_like, params["positions"])

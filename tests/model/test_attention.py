@@ -15,8 +15,11 @@ def run(model, params, *batch, **options):
     return jax.jit(functools.partial(Encoder(model).apply, **options))({"params": params}, *batch)
 
 
-@pytest.mark.parametrize("mixer", ["attention", "mixed"])
-@pytest.mark.parametrize("changes", [dict(scan=True), dict(scan=False), dict(remat=True)], ids=str)
+@pytest.mark.parametrize(
+    "mixer, changes",
+    [("mixed", dict(scan=True)), ("attention", dict(scan=False)), ("mixed", dict(remat=True))],
+    ids=str,
+)
 def test_asked_for_weights_are_the_softmax_of_each_layers_logits(changes, mixer, rng):
     model = small_model("none", "dot_product", mixer, **changes)
     tokens, segments = rows(rng)

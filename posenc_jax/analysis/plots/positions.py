@@ -40,6 +40,7 @@ def plot_position_maps(
     made.supylabel("position of the query", fontsize=FONT)
     bar = made.colorbar(image, ax=list(panels), shrink=0.8, extend="min" if attention else "neither")
     bar.set_label(label, fontsize=FONT)
+    bar.ax.yaxis.set_major_formatter("{x:g}")  # powers of ten would have exponents too small to print
     bar.ax.tick_params(labelsize=FONT)
     return made
 
@@ -57,6 +58,7 @@ def plot_profiles(profile_HxC: np.ndarray, patterns: Sequence[Pattern] = (), *, 
         panel.axvline(0, color=GREY, linewidth=0.5)
         panel.set_title(f"head {head + 1}{f': {patterns[head].label}' if patterns else ''}", fontsize=FONT)
     panels[0].set(ylim=(uniform / 100, 1.5))
+    panels[0].yaxis.set_major_formatter("{x:g}")
     made.supxlabel("distance, key minus query (positions); dashed: uniform attention", fontsize=FONT)
     made.supylabel("mean attention", fontsize=FONT)
     return made
@@ -77,6 +79,7 @@ def plot_spectra(spectra: Mapping[str, np.ndarray], head_width: int | None = Non
     if head_width is not None:
         axes.axvline(head_width, color=GREY, linestyle="--", label=f"head width {head_width}")
     axes.set(xlabel="number of the singular value", ylabel="singular value / largest", ylim=(_FLOOR / 2, 2))
+    axes.yaxis.set_major_formatter("{x:g}")
     made.legend(loc="outside lower center", ncols=3, fontsize=FONT, frameon=False)
     return made
 
