@@ -139,7 +139,7 @@ def write_report(runs: Sequence[Run], out: str | Path) -> Path:
     if draw_curves(runs, out / CURVES_FILE):
         training.append(f"![loss curves]({CURVES_FILE})")
     sections = {"Pre-training": "\n\n".join(training)}
-    if scored := _scored(runs):
+    if scored := fine_tunings(runs):
         lines = [f"- {note}" for note in score_notes(scored)]
         parts = [table.markdown() for table in score_sections(scored)] + (["\n".join(lines)] if lines else [])
         if draw_scores(scored, out / SCORES_PICTURE):
@@ -153,12 +153,13 @@ def print_report(runs: Sequence[Run]) -> None:
     """The same tables on the terminal."""
     for table in (training_table(runs), *objective_tables(runs)):
         table.show()
-    if scored := _scored(runs):
+    if scored := fine_tunings(runs):
         for table in score_sections(scored):
             table.show()
         for note in score_notes(scored):
             print(note)
 
 
-def _scored(runs: Sequence[Run]) -> dict[str, Sequence[Record]]:
+def fine_tunings(runs: Sequence[Run]) -> dict[str, Sequence[Record]]:
+    """The fine-tunings of each run, by its name; empty where no run has any."""
     return {run.name: run.scores for run in runs} if any(run.scores for run in runs) else {}
