@@ -82,7 +82,8 @@ def mev(vectors_ExNxD: np.ndarray, occurrences: Mapping[str, np.ndarray], centre
         total = (rows_OxD**2).sum()
         if total <= 1e-24 * squares:  # what is left of equal vectors is the rounding of their mean
             return np.nan
-        return np.linalg.norm(rows_OxD, 2) ** 2 / total
+        gram = rows_OxD @ rows_OxD.T if len(rows_OxD) < rows_OxD.shape[1] else rows_OxD.T @ rows_OxD
+        return np.linalg.eigvalsh(gram)[-1] / total
 
     return _of_words(vectors_ExNxD, occurrences, measure)
 

@@ -3,7 +3,9 @@ positional_artefacts.md 2.3). The encoder stays as it is."""
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -12,13 +14,11 @@ import numpy as np
 import optax
 
 from posenc_jax.analysis.mean_vectors import mean_vectors, sentence_rows
+from posenc_jax.analysis.transforms import Transform
 from posenc_jax.data.task_files import load_split
 from posenc_jax.data.tasks import find_task
 from posenc_jax.errors import UsageError
 from posenc_jax.interop.pretrained import FrozenEncoder
-
-BATCH = {"SST-2": 768, "IMDB": 128, "SST-5": 1536}
-"""The paper's; of other tasks 768."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,15 +48,15 @@ def linear_sentence_probe(
     epochs: int = 10,
     learning_rate: float = 1e-3,
     seed: int = 0,
-    transform: Callable[[np.ndarray], np.ndarray] | None = None,
+    transform: Transform | None = None,
 ) -> SentenceProbe:
     """Trains softmax(W v + b) on vectors [E, N, D] with labels 0 to C - 1, in all layers alike, and scores it.
 
-    Adam, cross-entropy, 10 epochs, the paper's. Ours, for it does not say: the learning rate, weights from 0, and the
-    bias, without which a coordinate that is constant, as an outlier nearly is, would serve for one and clipping would
-    take it away. The order of sentences is drawn anew each epoch and is the same in all layers; what is left of it
-    after the last whole batch waits for the next epoch. `transform` changes both sides, [E, N, D] to the same shape.
-    Raises `ValueError` for shapes that do not go together.
+    Adam, cross-entropy, 10 epochs and batches of 768 for SST-2 (128 IMDB, 1,536 SST-5) are the paper's. Ours, for it
+    does not say: the learning rate, weights from 0, and the bias, without which a coordinate that is constant, as an
+    outlier nearly is, would serve for one, and clipping take it away. The order of sentences is drawn anew each epoch
+    and is the same in all layers; what is left of it after the last whole batch is left out. `transform` changes both
+    sides, [E, N, D] to the same shape. Raises `ValueError` for shapes that do not go together.
     """
     if transform is not None:
         train_ExNxD, test_ExTxD = transform(train_ExNxD), transform(test_ExTxD)
@@ -82,22 +82,20 @@ def linear_sentence_probe(
 
 def probe_task(
     encoder: FrozenEncoder,
-    directory: str,
+    directory: str | Path,
     task: str = "SST-2",
     *,
     most: int | None = None,
-    epochs: int = 10,
-    learning_rate: float = 1e-3,
     seed: int = 0,
-    transforms: dict[str, Callable[[np.ndarray], np.ndarray] | None] | None = None,
+    transforms: Mapping[str, Transform | None] = MappingProxyType({"raw": None}),
 ) -> dict[str, SentenceProbe]:
     """The probe on a classification task of single sentences under DIR in the GLUE layout, trained on "train" (its
     first `most` sentences), scored on "dev".
 
-    {name: probe} for each of `transforms` (None among them: the vectors as they are, which is also the default under
-    the name "raw"); texts are encoded once, and each variant sees the same sentences in the same order. The mean is
-    over the words' subwords, without [CLS] and [SEP]. Raises `UsageError` for a task of another kind, `UserError` for
-    files that lack or are damaged.
+    {name: probe} for each of `transforms` (None: the vectors as they are); texts are encoded once, and each variant
+    sees the same sentences in the same order. The mean is over the words' subwords, without [CLS] and [SEP]. All
+    vectors are held: 2.7 GB for the 67,349 sentences of SST-2 at base size. Raises `UsageError` for a task of another
+    kind, `UserError` for files that lack or are damaged.
     """
     spec = find_task(task)
     if spec.kind != "classification" or len(spec.texts) != 1 or not spec.dev_splits:
@@ -108,10 +106,9 @@ def probe_task(
     train_ExNxD, test_ExTxD = (
         mean_vectors(encoder, sentence_rows(encoder.pretrained, side)[0]).swapaxes(0, 1) for side in texts
     )
-    settings = dict(batch=BATCH.get(task, 768), epochs=epochs, learning_rate=learning_rate, seed=seed)
+    sides = train_ExNxD, labels[0], test_ExTxD, labels[1]
     return {
-        name: linear_sentence_probe(train_ExNxD, labels[0], test_ExTxD, labels[1], transform=transform, **settings)
-        for name, transform in (transforms or {"raw": None}).items()
+        name: linear_sentence_probe(*sides, seed=seed, transform=transform) for name, transform in transforms.items()
     }
 
 

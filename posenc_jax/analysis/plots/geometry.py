@@ -15,7 +15,7 @@ def plot_geometry(variants: Mapping[str, Geometry], layers: Sequence[str]) -> An
 
     Raw self-similarity falls when an outlier is clipped, the adjusted rises: both are shown.
     """
-    made, panels = figure(1, 3, height=2.7, sharex=True)
+    made, panels = figure(1, 3, height=3.0, sharex=True)
     for number, (name, geometry) in enumerate(variants.items()):
         style = {"color": COLOURS[number], "marker": _MARKS[number % len(_MARKS)], "markersize": 3.5, "linewidth": 1.2}
         between = geometry.anisotropy
@@ -37,7 +37,8 @@ def plot_geometry(variants: Mapping[str, Geometry], layers: Sequence[str]) -> An
         axes.set(xlabel="", xticks=axes.get_xticks()[:: 2 if len(layers) > 8 else 1])
     made.supxlabel(LAYER, fontsize=FONT)
     panels[0].set_ylabel("mean cosine")
-    legend(panels[0])
+    lines = panels[0].lines  # below the panels: a name may be a list of dimensions
+    made.legend(lines, list(variants), loc="outside lower center", ncols=2, fontsize=FONT, frameon=False)
     return made
 
 

@@ -30,7 +30,7 @@ def test_three_panels_show_anisotropy_and_self_similarity_raw_and_adjusted(varia
         shown = (geometry.anisotropy.mean_E, geometry.self_similarity_E, geometry.adjusted_E)
         for axes, values in zip(panels, shown, strict=True):
             np.testing.assert_array_equal(axes.lines[number].get_ydata(), values)
-    assert [line.get_label() for line in panels[0].lines] == ["raw", "clipped"] and panels[0].get_legend()
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["raw", "clipped"]
     assert "321 pairs" in panels[0].get_title() and "77 words" in panels[1].get_title()
     assert panels[0].get_ylabel() == "mean cosine" and figure.get_supxlabel() == LAYER
     assert [text.get_text() for text in panels[0].get_xticklabels()] == list(LAYERS)
