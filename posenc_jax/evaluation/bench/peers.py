@@ -1,36 +1,96 @@
-"""The same training steps by transformers, as it ships them and with logits at masked words only."""
+"""The same work by transformers: training steps as it ships them and with logits at masked words only, fine-tuning,
+inference."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from posenc_jax.config import Config, ModelConfig
 from posenc_jax.evaluation.bench.turns import Run, threads
-from posenc_jax.evaluation.bench.workloads import IGNORED, Workload
+from posenc_jax.evaluation.bench.workloads import IGNORED, Finetuning, Workload
 
-Loss = Callable[[Any, Any], Any]
-"""Masked words [B, L] and their labels, `IGNORED` where nothing is predicted -> a loss."""
+Loss = Callable[..., Any]
+"""The arrays of a batch -> a loss. To learn masked words: those [B, L], and their labels, `IGNORED` where nothing is
+predicted."""
 
 
 def transformers_steps(workload: Workload, masked_only: bool) -> tuple[Run, str]:
     """Whole rows, so no attention mask is given: the fastest way through their models."""
+    device = _device()
+    make = {"bert": _bert, "convbert": _convbert, "electra": _electra}[workload.work]
+    module, loss = make(workload.config, masked_only)
+    return _training(module, loss, [_tensors(batch, device) for batch in workload.masked_batches()], device)
+
+
+def transformers_finetuning(work: Finetuning, batches: Sequence[dict[str, np.ndarray]]) -> tuple[Run, str]:
+    """A classifier that goes round `padded_batches`, with all that their tokenizer hands to the model."""
+    device = _device()
+    module, loss = classifier(work)
+    names = ("tokens", "segments", "labels")
+    return _training(module, loss, [_tensors([batch[name] for name in names], device) for batch in batches], device)
+
+
+def transformers_encoder(workload: Workload) -> tuple[Run, str]:
+    """Forward passes of the encoder alone over the workload's rows, without dropout."""
     import torch
-    import transformers
+
+    device = _device()
+    encoder = encoder_of(workload).to(device).eval()
+    endless = itertools.cycle(_tensors(workload.words(), device))
+
+    def run(passes: int) -> None:
+        with torch.inference_mode():
+            for tokens_BxL in itertools.islice(endless, passes):
+                encoder(input_ids=tokens_BxL)
+        _wait(device)
+
+    return run, _runs_on(device)
+
+
+def encoder_of(workload: Workload) -> Any:
+    """Their BertModel or ConvBertModel of the workload's sizes, without a pooler."""
+    module, _ = {"bert": _bert, "convbert": _convbert}[workload.work](workload.config, True)
+    return module.base_model
+
+
+def _device() -> str:
+    import torch
 
     torch.set_num_threads(threads())
     torch.manual_seed(0)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    make = {"bert": _bert, "convbert": _convbert, "electra": _electra}[workload.work]
-    module, loss = make(workload.config, masked_only)
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _runs_on(device: str) -> str:
+    import torch
+    import transformers
+
+    return f"transformers {transformers.__version__}, torch {torch.__version__} on {device}"
+
+
+def _wait(device: str) -> None:
+    import torch
+
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def _tensors(arrays: Sequence[np.ndarray], device: str) -> tuple[Any, ...]:
+    import torch
+
+    return tuple(torch.from_numpy(np.asarray(array, np.int64)).to(device) for array in arrays)
+
+
+def _training(module: Any, loss: Loss, batches: Sequence[Sequence[Any]], device: str) -> tuple[Run, str]:
+    """Steps that go round the batches."""
+    import torch
+
     module.to(device).train()
     # Fused, as transformers' own trainer takes it.
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-4, eps=1e-6, weight_decay=0.01, fused=True)
-    endless = itertools.cycle(
-        tuple(torch.from_numpy(np.asarray(part, np.int64)).to(device) for part in batch)
-        for batch in workload.masked_batches()
-    )
+    endless = itertools.cycle(batches)
 
     def run(steps: int) -> None:
         for batch in itertools.islice(endless, steps):
@@ -38,10 +98,23 @@ def transformers_steps(workload: Workload, masked_only: bool) -> tuple[Run, str]
             loss(*batch).backward()
             torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
             optimizer.step()
-        if device == "cuda":
-            torch.cuda.synchronize()
+        _wait(device)
 
-    return run, f"transformers {transformers.__version__}, torch {torch.__version__} on {device}"
+    return run, _runs_on(device)
+
+
+def classifier(work: Finetuning) -> tuple[Any, Loss]:
+    import torch
+    import transformers
+
+    config = transformers.BertConfig(**_sizes(work.model), num_labels=2, attn_implementation="sdpa")
+    peer = transformers.BertForSequenceClassification(config)
+
+    def loss(tokens_BxL: Any, mask_BxL: Any, labels_B: Any) -> Any:
+        types_BxL = torch.zeros_like(tokens_BxL)
+        return peer(input_ids=tokens_BxL, attention_mask=mask_BxL, token_type_ids=types_BxL, labels=labels_B).loss
+
+    return peer, loss
 
 
 def _bert(settings: Config, masked_only: bool) -> tuple[Any, Loss]:

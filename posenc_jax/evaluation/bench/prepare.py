@@ -82,14 +82,7 @@ def _ours(texts: list[str], folder: Path, vocab_size: int, length: int) -> Pass:
 
 
 def _transformers(texts: list[str], folder: Path, vocab_size: int, vocab: Path | None, length: int) -> Pass:
-    from transformers import BertTokenizerFast
-
-    if vocab is None:
-        vocab = _train_wordpiece(texts, folder / "vocab.txt", vocab_size)
-    elif not vocab.is_file():
-        raise UserError(f"there is no vocabulary file {vocab}; one piece a line, as BERT's vocab.txt")
-    pieces = {line.rstrip("\n"): number for number, line in enumerate(vocab.open(encoding="utf-8"))}
-    tokenizer = _make(BertTokenizerFast, pieces, vocab)
+    tokenizer = word_piece_tokenizer(texts, folder, vocab_size, vocab)
 
     def one_pass() -> int:
         count = 0
@@ -102,13 +95,22 @@ def _transformers(texts: list[str], folder: Path, vocab_size: int, vocab: Path |
     return one_pass
 
 
-def _make(kind: Any, pieces: dict[str, int], file: Path) -> Any:
-    """transformers 5 takes the vocabulary itself, 4 the file."""
+def word_piece_tokenizer(texts: list[str], folder: Path, vocab_size: int, vocab: Path | None) -> Any:
+    """BertTokenizerFast of a vocabulary file, or of one of `vocab_size` trained on the texts and left in `folder`.
+
+    Raises `UserError` where there is no such file.
+    """
     import transformers
 
+    if vocab is None:
+        vocab = _train_wordpiece(texts, folder / "vocab.txt", vocab_size)
+    elif not vocab.is_file():
+        raise UserError(f"there is no vocabulary file {vocab}; one piece a line, as BERT's vocab.txt")
+    pieces = {line.rstrip("\n"): number for number, line in enumerate(vocab.open(encoding="utf-8"))}
     transformers.logging.set_verbosity_error()
-    given = {"vocab": pieces} if int(transformers.__version__.partition(".")[0]) >= 5 else {"vocab_file": str(file)}
-    return kind(**given, do_lower_case=True)
+    # transformers 5 takes the vocabulary itself, 4 the file.
+    given = {"vocab": pieces} if int(transformers.__version__.partition(".")[0]) >= 5 else {"vocab_file": str(vocab)}
+    return transformers.BertTokenizerFast(**given, do_lower_case=True)
 
 
 def group_texts(encoded: Any, length: int) -> dict[str, list]:

@@ -21,18 +21,28 @@ def require(packages: Sequence[str]) -> None:
 
 
 def ratio_table(caption: str, unit: str, speeds: Mapping[str, Sequence[float]], reference: str = OURS) -> Table:
-    """A line a side: its median speed, and the reference's over its in each round as median (least to most).
+    """A line a side: its median, and the reference's over its in each round as median (least to most).
 
     `speeds` are by side, one a round, `reference` among them.
     """
     rows = []
     for side, theirs in speeds.items():
-        ratios = [one / other for one, other in zip(speeds[reference], theirs, strict=True)]
-        spread = f"{statistics.median(ratios):.2f} x ({min(ratios):.2f} to {max(ratios):.2f})"
-        rows.append((side, f"{statistics.median(theirs):,.0f}", "" if side == reference else spread))
+        ratio = "" if side == reference else ratios(speeds[reference], theirs)
+        rows.append((side, figure(statistics.median(theirs)), ratio))
     caption += (
         f" {len(speeds[reference])} rounds, in each of which the sides take turns; {unit}: median of the rounds. "
         f"Ratio: {reference} over the side within a round, median (least to most)."
     )
     columns = ("side", unit, f"{reference} / side")
     return Table(caption, columns, rows, numbers=columns[1:])
+
+
+def ratios(reference: Sequence[float], side: Sequence[float]) -> str:
+    """One over the other within each round, as median (least to most)."""
+    each = [one / other for one, other in zip(reference, side, strict=True)]
+    return f"{statistics.median(each):.2f} x ({min(each):.2f} to {max(each):.2f})"
+
+
+def figure(number: float) -> str:
+    """Three digits at least, and all before the point."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"

@@ -21,13 +21,14 @@ Side = tuple[Callable[..., tuple[Run, str]], tuple]
 
 
 def take_turns(
-    sides: Mapping[str, Side], rounds: int, count: int, say: Callable[[str, float], Any]
+    sides: Mapping[str, Side], rounds: int, count: int | Mapping[str, int], say: Callable[[str, float], Any]
 ) -> tuple[dict[str, list[float]], dict[str, str]]:
     """Seconds that each side takes for `count` pieces of work, one for each round, and what it runs on.
 
-    In each round another side begins. Each turn starts with a piece that is not counted. `say` is told of every turn.
-    Raises `UserError` with a side's own words when it fails.
+    `count` may differ from side to side. In each round another side begins. Each turn starts with a piece that is not
+    counted. `say` is told of every turn. Raises `UserError` with a side's own words when it fails.
     """
+    counts = {side: count if isinstance(count, int) else count[side] for side in sides}
     with processes(sides) as connections:
         devices = {side: answer(side, connection) for side, connection in connections.items()}
         seconds: dict[str, list[float]] = {side: [] for side in sides}
@@ -35,7 +36,7 @@ def take_turns(
         for number in range(rounds):
             for side in names[number % len(names) :] + names[: number % len(names)]:
                 time.sleep(PAUSE_SECONDS)
-                connections[side].send(count)
+                connections[side].send(counts[side])
                 seconds[side].append(answer(side, connections[side]))
                 say(f"round {number + 1}: {side}", seconds[side][-1])
     return seconds, devices

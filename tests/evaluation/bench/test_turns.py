@@ -29,7 +29,7 @@ def test_a_side_is_a_process_that_answers_and_its_failure_is_told():
 def test_each_side_has_a_turn_in_every_round_and_another_begins():
     told = []
     seconds, devices = take_turns(
-        {"a": (_working, (1,)), "b": (_working, (2,))}, 2, 5, lambda turn, took: told.append(turn)
+        {"a": (_working, (1,)), "b": (_working, (2,))}, 2, {"a": 5, "b": 1}, lambda turn, took: told.append(turn)
     )
     assert told == ["round 1: a", "round 1: b", "round 2: b", "round 2: a"]
     assert {side: len(times) for side, times in seconds.items()} == {"a": 2, "b": 2}
