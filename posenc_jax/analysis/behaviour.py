@@ -67,7 +67,7 @@ def hide_words(
         number_B = np.array([text.sentence for text in batch.texts] + [0] * (rows - len(batch.texts)))
         tokens_BxL = np.where(batch.segments_BxL > 0, batch.tokens_BxL, tokenizer.pad)
         key = jax.random.key(seed)
-        masked = mask_tokens(key, tokens_BxL, number_B, tokenizer.vocab_size, mlm, tokenizer.specials)
+        masked = _mask_tokens(key, tokens_BxL, number_B, tokenizer.vocab_size, mlm, tokenizer.specials)
         is_text_Bx1 = np.arange(rows)[:, None] < len(batch.texts)
         weight_BxM = np.where(is_text_Bx1, np.asarray(masked["predicted_weight"]), 0)
         hidden.append({**masked, "segments": batch.segments_BxL, "predicted_weight": weight_BxM})
@@ -134,6 +134,9 @@ def kl_influence(
             changed = {**params, "encoder": zero_ln(params["encoder"], [dim], which, [layer])}
             each.append(jax.device_get(_divergence(model, changed, batch, whole_BxMxV)))
     return np.array([_mean(each) for each in sums])
+
+
+_mask_tokens = jax.jit(mask_tokens, static_argnames=("vocab_size", "config", "specials"))
 
 
 def _zeroed(norm: Mapping[str, Any], places: Sequence[int] | tuple[()], dims: Collection[int]) -> dict[str, jax.Array]:

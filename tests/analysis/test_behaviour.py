@@ -13,15 +13,25 @@ from posenc_jax.interop.pretrained import layer_states, load_pretrained
 from posenc_jax.objectives.mlm import MlmNetwork
 from posenc_jax.training.checkpoint import save_params
 from tests.tiny_workdirs import LENGTH, sentences, write_workdir
-from tests.variants import random_params
+from tests.variants import apply, random_params
 
 DIMS = [3, 20]
+TEXTS = sentences(40, 5, 4)
 
 
 @pytest.fixture(scope="module", params=["post", "pre"])
-def masked(request, tmp_path_factory):
+def either(request, tmp_path_factory):
+    return masked_model(tmp_path_factory.mktemp("run") / "run", request.param)
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory):
+    return masked_model(tmp_path_factory.mktemp("run") / "run", "post")
+
+
+def masked_model(workdir, norm):
     """A model with a head, as `pretrain` leaves it."""
-    workdir = write_workdir(tmp_path_factory.mktemp("run") / "run", norm=request.param)
+    write_workdir(workdir, norm=norm)
     model, word = load_pretrained(workdir).model, jnp.ones((1, 8), jnp.int32)
     params = random_params(MlmNetwork(model), {"tokens": word, "segments": word}, word, std=0.2)
     (workdir / "checkpoints").rename(workdir / "without_a_head")
@@ -32,48 +42,51 @@ def masked(request, tmp_path_factory):
 @pytest.fixture(scope="module")
 def examples(masked):
     tokenizer = masked.pretrained.tokenizer
-    marked = mark_texts(tokenizer, sentences(40, 5), LENGTH)
+    marked = mark_texts(tokenizer, TEXTS, LENGTH)
     return hide_words(batches(marked, LENGTH, 512), tokenizer, seed=0)
 
 
 def states(masked, encoder):
     tokens = jnp.asarray(np.random.default_rng(0).integers(5, 60, (2, 9)), jnp.int32)
-    return np.asarray(layer_states(masked.pretrained.model, encoder, tokens, jnp.ones_like(tokens)))
+    return np.asarray(compiled_states(masked.pretrained.model, encoder, tokens, jnp.ones_like(tokens)))
+
+
+compiled_states = jax.jit(layer_states, static_argnums=0)
 
 
 def logits(masked, params, batch):
-    return np.asarray(MlmNetwork(masked.pretrained.model).apply({"params": params}, batch, batch["predicted"]), float)
+    return np.asarray(apply(MlmNetwork(masked.pretrained.model), params, dict(batch), batch["predicted"]), float)
 
 
-def test_a_zeroed_norm_leaves_zeros_where_it_is_the_last_to_write(masked):
+def test_a_zeroed_norm_leaves_zeros_where_it_is_the_last_to_write(either):
     """After the blocks: in a layer's own states. Before them: in "last" alone, for the sum keeps the dimension."""
-    encoder, is_pre = masked.params["encoder"], masked.pretrained.model.norm == "pre"
-    whole, found = states(masked, encoder), states(masked, zero_ln(encoder, DIMS, "output"))
+    encoder, is_pre = either.params["encoder"], either.pretrained.model.norm == "pre"
+    whole, found = states(either, encoder), states(either, zero_ln(encoder, DIMS, "output"))
     is_zero_E = (found[..., DIMS] == 0).all((1, 2, 3))
     assert is_zero_E.tolist() == ([False, False, False, True] if is_pre else [False, True, True])
     np.testing.assert_array_equal(found[0], whole[0])
-    second = states(masked, zero_ln(encoder, DIMS, "output", [2]))
+    second = states(either, zero_ln(encoder, DIMS, "output", [2]))
     np.testing.assert_array_equal(second[:2], whole[:2])
     assert (second[-1][..., DIMS] == 0).all()
     if is_pre:
         np.testing.assert_array_equal(second[2], whole[2])
-    first = states(masked, zero_ln(encoder, DIMS, "output", [1]))
+    first = states(either, zero_ln(encoder, DIMS, "output", [1]))
     assert (first[2] != whole[2]).any() and (first[1][..., DIMS] == 0).all() == (not is_pre)
 
 
-def test_embedding_and_attention_norms_are_others_than_output(masked):
-    encoder = masked.params["encoder"]
-    whole = states(masked, encoder)
-    embedding = states(masked, zero_ln(encoder, DIMS, "embedding"))
+def test_embedding_and_attention_norms_are_others_than_output(either):
+    encoder = either.params["encoder"]
+    whole = states(either, encoder)
+    embedding = states(either, zero_ln(encoder, DIMS, "embedding"))
     assert (embedding[0][..., DIMS] == 0).all() and (np.delete(embedding[0], DIMS, -1) != 0).all()
     attention = zero_ln(encoder, DIMS, "attention", [1])
-    changed = "feed_forward_norm" if masked.pretrained.model.norm == "pre" else "attention_norm"
+    changed = "feed_forward_norm" if either.pretrained.model.norm == "pre" else "attention_norm"
     for name, norm in attention["layers"].items():
         same = jax.tree.map(lambda new, old: bool((new == old).all()), norm, encoder["layers"][name])
         assert all(jax.tree.leaves(same)) == (name != changed)
     assert (np.asarray(attention["layers"][changed]["scale"])[0, DIMS] == 0).all()
     assert (np.asarray(attention["layers"][changed]["bias"])[1, DIMS] != 0).all()
-    assert (states(masked, attention)[1] != whole[1]).any()
+    assert (states(either, attention)[1] != whole[1]).any()
     assert (encoder["layers"][changed]["scale"][0, DIMS] != 0).all()  # what was given stays
 
 
@@ -87,10 +100,10 @@ def test_loss_is_that_of_the_logits_whatever_fills_the_batches_up(masked, exampl
         weight += batch["predicted_weight"].sum()
     model = masked.pretrained.model
     assert mlm_loss(model, masked.params, examples) == pytest.approx(total / weight, rel=1e-5)
-    words = sum(len(masked.pretrained.tokenizer.encode(text)) for text in sentences(40, 5))
+    words = sum(len(masked.pretrained.tokenizer.encode(text)) for text in TEXTS)
     assert 0.1 < weight / words < 0.2
     tokenizer = masked.pretrained.tokenizer
-    others = hide_words(batches(mark_texts(tokenizer, sentences(40, 5), LENGTH), LENGTH, 4096), tokenizer, seed=0)
+    others = hide_words(batches(mark_texts(tokenizer, TEXTS, LENGTH), LENGTH, 1024), tokenizer, seed=0)
     assert others[0]["tokens"].shape != examples[0]["tokens"].shape
     assert mlm_loss(model, masked.params, others) == pytest.approx(total / weight, rel=1e-5)
 

@@ -12,8 +12,8 @@ COLUMNS = 3
 
 
 def plot_mean_vectors(mean_ExD: np.ndarray, layers: Sequence[str], outliers: Sequence[int] = ()) -> Any:
-    """The mean vector of each layer, value against dimension, a panel a layer; `outliers` in colour with their number
-    (Luo et al. 2021, fig. 1 to 4)."""
+    """The mean vector of each layer, value against dimension, a panel a layer; `outliers` in colour, with their
+    number where they stand out (Luo et al. 2021, fig. 1 to 4)."""
     rows = -(-len(mean_ExD) // COLUMNS)
     made, axes = figure(rows, COLUMNS, width=WIDTH, height=0.5 + 1.35 * rows, sharex=True, sharey=True, squeeze=False)
     dims_D = np.arange(mean_ExD.shape[1])
@@ -23,8 +23,11 @@ def plot_mean_vectors(mean_ExD: np.ndarray, layers: Sequence[str], outliers: Seq
             continue
         mean_D = mean_ExD[number]
         panel.plot(dims_D, mean_D, color=GREY, linewidth=0.7)
+        others = np.abs(np.delete(mean_D, list(outliers))).max()
         for colour, dim in zip(_cycle(outliers), outliers, strict=True):
             panel.vlines(dim, 0, mean_D[dim], color=colour, linewidth=1.4)
+            if abs(mean_D[dim]) <= 1.5 * others:  # its number would lie on the others
+                continue
             left = dim > mean_ExD.shape[1] / 2
             panel.annotate(
                 str(dim),

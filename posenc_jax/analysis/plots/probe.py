@@ -12,7 +12,7 @@ from posenc_jax.analysis.position_probe import Accuracy
 def plot_probe_accuracy(by_layer: Sequence[Accuracy], layers: Sequence[str]) -> Any:
     """How well a linear probe tells the position, over layers: of all tokens, mean over positions, best constant answer
     (Luo et al. 2021, fig. 5a, without the last two)."""
-    made, axes = figure(width=WIDTH * 0.75)
+    made, axes = figure(width=WIDTH)
     lines = (("accuracy", "all tokens", "-"), ("macro", "mean over positions", "--"))
     for colour, (field, label, style) in zip(COLOURS, lines, strict=False):
         values = [100 * getattr(one, field) for one in by_layer]
@@ -21,7 +21,7 @@ def plot_probe_accuracy(by_layer: Sequence[Accuracy], layers: Sequence[str]) -> 
     axes.plot(majority, ":", color=GREY, label="always the most frequent position")
     axes.set(ylabel="probe accuracy (%)", ylim=(0, 103))
     layer_axis(axes, layers)
-    legend(axes)
+    legend(axes, loc="upper left", bbox_to_anchor=(1.01, 1))
     return made
 
 
@@ -37,8 +37,8 @@ def plot_contributions(lines: Mapping[str, np.ndarray], layers: Sequence[str]) -
 
 
 def plot_contribution_heatmaps(maps: Mapping[str, np.ndarray], layers: Sequence[str], seen: int | None = None) -> Any:
-    """Contributions [E, P] for each position, one map a dimension on one scale (Luo et al. 2021, fig. 11 and 12);
-    positions from `seen` on had no token and are beyond the dashed line."""
+    """Contributions [E, P] for each position, one map a dimension on one scale (Luo et al. 2021, fig. 11 and 12).
+    Positions from `seen` on had no token."""
     count = len(maps)
     made, axes = figure(count, 1, height=0.6 + 2.1 * count, sharex=True, squeeze=False)
     most = max(float(np.max(map_ExP)) for map_ExP in maps.values())
@@ -50,7 +50,8 @@ def plot_contribution_heatmaps(maps: Mapping[str, np.ndarray], layers: Sequence[
         layer_axis(panel, layers, "y")
         if seen is not None:
             panel.axvline(seen - 0.5, color="white", linestyle="--", linewidth=1)
-    axes[-1, 0].set(xlabel="position in the sentence (0 = [CLS])")
+    end = "" if seen is None else "; dashed: end of the positions that tokens had"
+    axes[-1, 0].set(xlabel=f"position in the sentence (0 = [CLS]){end}")
     bar = made.colorbar(image, ax=list(axes[:, 0]))
     bar.set_label("contribution, mean |w v|", fontsize=FONT)
     bar.ax.tick_params(labelsize=FONT)
