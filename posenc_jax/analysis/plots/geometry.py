@@ -34,8 +34,7 @@ def plot_geometry(variants: Mapping[str, Geometry], layers: Sequence[str]) -> An
     for axes, title in zip(panels, titles, strict=True):
         axes.set_title(title)
         _cosine_axis(axes, layers)
-        axes.set(xlabel="", xticks=axes.get_xticks()[:: 2 if len(layers) > 8 else 1])
-    made.supxlabel(LAYER, fontsize=FONT)
+        axes.set(xlabel=LAYER.replace(" (", "\n("), xticks=axes.get_xticks()[:: 2 if len(layers) > 8 else 1])
     panels[0].set_ylabel("mean cosine")
     lines = panels[0].lines  # below the panels: a name may be a list of dimensions
     made.legend(lines, list(variants), loc="outside lower center", ncols=2, fontsize=FONT, frameon=False)

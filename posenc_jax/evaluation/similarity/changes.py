@@ -76,4 +76,6 @@ def make_change(encoder: FrozenEncoder, change: str, texts: Sequence[str], speci
 
 
 def _clipped(dims: Sequence[int]) -> str:
+    if len(dims) == 1:
+        return f"dimension {dims[0]} is set to 0"
     return f"dimensions {', '.join(map(str, dims))} are set to 0" if dims else "no dimension is set to 0"

@@ -102,7 +102,7 @@ def test_clip_auto_finds_the_outlier_that_persists_and_no_spike_of_one_layer(enc
     layers = params["layers"] | {"feed_forward_norm": params["layers"]["feed_forward_norm"] | {"bias": bias}}
     planted = dataclasses.replace(encoder, params={**params, "layers": layers})
     change = make_change(planted, "clip auto", TEXTS, False)
-    assert change.record["dims"] == [7] and "dimensions 7 are set to 0" in change.record["what"]
+    assert change.record["dims"] == [7] and "dimension 7 is set to 0" in change.record["what"]
     clipped = change.transform(np.ones((3, 2, 32), np.float32))
     assert (clipped == (np.arange(32) != 7)[None, None]).all()
 
@@ -174,22 +174,24 @@ def test_sts_records_of_changes_and_of_plain_vectors_stay_apart(workdir, data):
 
 
 def test_wic_chooses_for_raw_and_changed_vectors_apart(workdir, data, encoder):
-    plain, record = run_wic(workdir, data), run_wic(workdir, data, change="clip 5")
+    half = f"clip {','.join(map(str, range(16)))}"
+    plain, record = run_wic(workdir, data), run_wic(workdir, data, change=half)
     assert record["plain"] == {rule: plain[rule] for rule in ("grid", "quantiles")}
     assert record["quantiles"] != record["plain"]["quantiles"]
     assert json.loads((workdir / "wic" / "scores.json").read_text()) == [plain, record]
-    split = wic.load_wic(data, "dev")
-    change = make_change(encoder, "clip 5", [], False)
-    cosines, _ = wic.word_cosines(encoder, split, (None, change.transform))
-    right = []
-    for place, chosen in enumerate((record["plain"], record)):
-        best = chosen["quantiles"]["best"]
-        right.append((cosines[place][:, best["layer"]] > best["threshold"]) == split.same_N)
-        assert best["accuracy"]["dev"] == pytest.approx(100 * right[-1].mean())
-    assert tuple(record["mcnemar"]["quantiles"]["dev"]) == mcnemar(*right)
+    change = make_change(encoder, half, [], False)
+    for split in (wic.load_wic(data, name) for name in ("train", "dev")):
+        cosines, _ = wic.word_cosines(encoder, split, (None, change.transform))
+        right = []
+        for place, chosen in enumerate((record["plain"], record)):
+            best = chosen["quantiles"]["best"]
+            right.append((cosines[place][:, best["layer"]] > best["threshold"]) == split.same_N)
+            assert best["accuracy"][split.name] == pytest.approx(100 * right[-1].mean())
+        assert tuple(record["mcnemar"]["quantiles"][split.name]) == mcnemar(*right)
+        assert (right[0] != right[1]).any()
     summary, by_layer, differ = wic.tables(record)
     assert [row[0].rsplit(", ", 1)[1] for row in summary.rows[:4]] == ["raw", "changed"] * 2
-    assert "Changed (clip 5): dimensions 5 are set to 0." in summary.caption
+    assert f"Changed ({half}): dimensions 0, 1," in summary.caption
     heads = [f"grid, {variant}: {what}" for variant in ("raw", "changed") for what in ("threshold", "train", "dev")]
     assert by_layer.columns[1:7] == tuple(heads)
     assert differ.columns[2:] == ("only raw is right", "only changed is right", "p") and len(differ.rows) == 4
