@@ -24,6 +24,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers
 
+from posenc_jax.data.rows import write_whole
 from posenc_jax.errors import UserError
 from posenc_jax.parallel.distributed import all_agree, on_first
 from posenc_jax.storage import is_remote, place
@@ -65,6 +66,7 @@ class Checkpoints:
     def __init__(self, workdir: Path, keep: Keep = Keep()) -> None:
         self.folder = _folder(workdir)
         on_first(self._remove_half_written)
+        on_first(self._mend_metrics)
         self._last: int | None = None
         self._while_open = contextlib.ExitStack()
         self._while_open.enter_context(_quiet())  # its threads write long after `save` has returned
@@ -178,6 +180,17 @@ class Checkpoints:
             for leftover in self.folder.glob(f"*{TEMPORARY}*"):
                 shutil.rmtree(leftover)
 
+    def _mend_metrics(self) -> None:
+        """Orbax reads the loss of every step as it opens, and fails where one is damaged; `meta` has it, too."""
+        for path in self.folder.glob("*/metrics/metrics"):
+            step = path.parent.parent
+            if not step.name.isdigit() or _loss_in(path) is not None:
+                continue
+            if (loss := _loss_in(step / "meta" / "metadata")) is None:
+                path.unlink()
+            else:
+                write_whole(path, json.dumps({METRIC: loss}))
+
     def _check_space(self, state: TrainState, step: int) -> None:
         """Refuses before a byte is written: a writer that meets a full disk in the background is loud and late."""
         if is_remote(self.folder):
@@ -278,6 +291,13 @@ def _newest(
             warn(f"checkpoint {reason}; taking step {step}")
         return params, step
     raise UserError(f"{folder} has no checkpoint that can be read ({reason}); run `pretrain` with this workdir first")
+
+
+def _loss_in(path: Path) -> float | None:
+    try:
+        return float(json.loads(path.read_text())[METRIC])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _items(state: TrainState) -> dict[str, Any]:

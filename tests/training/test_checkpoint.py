@@ -32,12 +32,12 @@ def mesh_of(devices):
     return make_mesh(MeshConfig(), jax.devices()[:devices])
 
 
-def save(workdir, steps, devices=1):
+def save(workdir, steps, devices=1, **meta):
     state = create_state(objective(), OPTIMIZER, mesh_of(devices), seed=0)
     with Checkpoints(workdir) as checkpoints:
         for step in steps:
             state = state.replace(step=jnp.int32(step), params=jax.tree.map(lambda leaf: leaf + 1, state.params))
-            checkpoints.save(state, {"step": step, "seconds": 1.5})
+            checkpoints.save(state, {"step": step, "seconds": 1.5, **meta})
     return jax.device_get(state)
 
 
@@ -109,9 +109,9 @@ def flip(path, bit):
 
 
 def test_one_flipped_bit_anywhere_is_found_or_changes_nothing(tmp_path):
-    save(tmp_path, [1])
+    save(tmp_path, [1], validation_loss=2.5)
     before = restore(tmp_path)[0]
-    saved = save(tmp_path, [1, 2])
+    saved = save(tmp_path, [1, 2], validation_loss=2.5)
     fallbacks = tried = 0
     for path, bit in bits_of(tmp_path / FOLDER / "2", 97):
         flip(path, bit)
@@ -151,6 +151,13 @@ def kept_steps(workdir, losses, **keep):
 )
 def test_the_newest_every_nth_and_the_best_stay_also_over_a_restart(tmp_path, keep, kept):
     assert kept_steps(tmp_path, [5.0, 2.0, 4.0, None, 1.0, 3.0, None, 6.0], **keep) == kept
+
+
+@pytest.mark.parametrize("damage", [b"", b'{"validation_l', b'{"validation_losr": 1.0}', b"\xff\xfe", b"[1]"])
+def test_a_damaged_loss_costs_no_checkpoint_and_the_best_stays_it(tmp_path, damage):
+    kept_steps(tmp_path, [1.0, 2.0], newest=2, best=1)
+    (tmp_path / FOLDER / "1" / "metrics" / "metrics").write_bytes(damage)
+    assert kept_steps(tmp_path, [None, None, 3.0, 4.0], newest=1, best=1) == [1, 4]
 
 
 def restore_into(workdir, target):
