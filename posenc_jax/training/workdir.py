@@ -24,11 +24,13 @@ def open_workdir(workdir: Path, config: Config, info: RowsInfo) -> IO:
     no locks, two runs in one folder are not told apart.
 
     `config.json` is written first, then the tokenizer and `rows.json` are copied in, so that later commands need the
-    workdir only. Raises `UsageError` with the differing fields for another config's folder, `UserError` for another
-    tokenizer, for checkpoints whose config is lost, or when a run is writing there.
+    workdir only. Raises `UsageError` for the folder of the rows, or with the differing fields for another config's,
+    `UserError` for another tokenizer, for checkpoints whose config is lost, or when a run is writing there.
     """
     if workdir.exists() and not workdir.is_dir():
         raise UserError(f"--workdir {workdir} is a file; name a folder")
+    if not is_remote(workdir) and workdir.resolve() == info.path.resolve():
+        raise UsageError(f"--workdir {workdir} is the folder of the rows; name another, which the run makes")
     workdir.mkdir(parents=True, exist_ok=True)
     lock = take_lock(workdir, f"another process is training in {workdir}; wait for it or name another folder")
     try:
