@@ -47,6 +47,8 @@ def test_a_planted_spike_is_found_exactly(robust, rng):
     assert found[1][0].share == 1 and found[1][0].mean == -9 and found[2][1].share > 0.99
     assert persistent_outliers(found, 3) == [30] and persistent_outliers(found, 1) == [30, 71]
     assert persistent_outliers(found, 4) == []
+    flipped = {**found, 3: [found[3][0]._replace(sign=1)]}
+    assert persistent_outliers(flipped, 2) == [30] and persistent_outliers(flipped, 3) == []
     assert abs(found[1][0].z) > 30 if robust else abs(found[1][0].z) < np.sqrt(WIDTH - 1)
 
 
@@ -94,6 +96,9 @@ def test_puccettis_rule_counts_layers_and_takes_both_rankings_in_turn():
     assert ln_sigma_outliers(scale, bias, most=1) == [(7, 6, 4)]
     assert ln_sigma_outliers(scale, bias, min_layers=6) == [(7, 6, 4), (90, 0, 6)]
     assert ln_sigma_outliers(scale, np.zeros_like(bias)) == []
+    one = np.eye(10)[:1]  # one of ten: 9 / sqrt(10) = 2.846 deviations of n - 1, 3 of n
+    assert ln_sigma_outliers(one, one, sigmas=2.84, min_layers=1)
+    assert not ln_sigma_outliers(one, one, sigmas=2.85, min_layers=1)
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])

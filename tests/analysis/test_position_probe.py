@@ -91,6 +91,9 @@ def test_training_is_a_function_of_the_seed_and_sees_every_token(rng):
     assert (one.weights_PxD != other.weights_PxD).any()
     whole = train_position_probe(states, position_N, batch=130, **options)
     assert whole.losses[0] == pytest.approx(np.log(POSITIONS), rel=1e-5)  # weights start at 0
+    filled_up = train_position_probe(states, position_N, batch=200, positions=POSITIONS, epochs=2)
+    twice = train_position_probe(states, position_N, batch=130, positions=POSITIONS, epochs=2)
+    np.testing.assert_allclose(filled_up.losses, twice.losses, rtol=1e-6)
     # One Adam step from 0 is the learning rate against the sign of the gradient of the mean over all tokens.
     wanted = np.full((130, POSITIONS), 1 / POSITIONS) - np.eye(POSITIONS)[position_N]
     gradient = wanted.T @ states.astype(np.float64) / 130
