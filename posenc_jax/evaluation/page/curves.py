@@ -47,7 +47,7 @@ def _drawn(kind: str, groups: Mapping[str, Sequence[Run]]) -> Html | None:
         return None
     entropies = sorted({run.unigram_entropy for group in groups.values() for run in group} - {None})
     made = plot_learning(shown, f"{KINDS[kind]}, nats a masked word", entropies if kind == "validation" else ())
-    made.set_size_inches(5.4, 3.6)
+    made.set_size_inches(4.6, 3.5)
     lasts = "; ".join(f"{name} {band.median_S[-1]:.3f}" for name, band in shown.items())
     return picture(made, f"{KINDS[kind].capitalize()} over steps; the last: {lasts}.", _caption(kind, shown, entropies))
 

@@ -30,8 +30,8 @@ LEADS = {
 TABLES = {
     "Positions": Table("Heads of each pattern.", ("run", "map", "heads"), ()),
     "States": Table(
-        "Of the last layer, one checkpoint a line; ± is the standard error over pairs of words. Without: the same with "
-        "the persistent outliers set to 0. Samples: below.",
+        "Of the last layer, one checkpoint a line; ± is the standard error over pairs of words. Clipped: with the "
+        "persistent outliers set to 0. Samples: below.",
         ("run", "vectors", "anisotropy", "adjusted self-similarity", "persistent outliers"),
         (),
         ("anisotropy", "adjusted self-similarity"),

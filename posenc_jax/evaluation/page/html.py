@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from posenc_jax.evaluation.tables import Table
 
+LONGEST = 24
+"""Characters of a line's name that is not broken."""
 _VOID = frozenset({"br", "img", "link", "meta"})
 
 
@@ -20,13 +22,13 @@ def text(value: object) -> Html:
     return value if isinstance(value, Html) else Html(html.escape(str(value)))
 
 
-def join(parts: Iterable[object], between: str = "") -> Html:
-    return Html(text(between).join(text(part) for part in parts))
+def join(parts: Iterable[object]) -> Html:
+    return Html("".join(text(part) for part in parts))
 
 
 def element(name: str, /, *children: object, **attributes: object) -> Html:
-    """<name attributes>children</name>. An attribute that is None is left out; `class_` and `for_` are spelled with an
-    underscore behind, any other underscore is a hyphen: `aria_label`."""
+    """<name attributes>children</name>. An attribute that is None is left out; `class_` is spelled with an underscore
+    behind, any other underscore is a hyphen: `aria_label`."""
     written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"'
         for key, value in attributes.items()
@@ -72,8 +74,9 @@ def table(title: str, content: Table) -> Html:
 
 def _cells(row: Sequence[str], flush: Sequence[str | None]) -> list[Html]:
     first, *others = row
+    whole = "whole" if len(first) <= LONGEST else None
     cells = [element("td", cell, class_=kind) for cell, kind in zip(others, flush[1:], strict=True)]
-    return [element("th", first, scope="row", class_=flush[0]), *cells]
+    return [element("th", first, scope="row", class_=flush[0] or whole), *cells]
 
 
 def _scrolling(title: str, content: Html, note: str) -> Html:

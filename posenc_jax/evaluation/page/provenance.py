@@ -1,5 +1,7 @@
 """How to make a run again: the command lines that give its config, and where configs of several runs differ."""
 
+import contextlib
+import functools
 import re
 import shlex
 from collections.abc import Sequence
@@ -79,23 +81,26 @@ def recipe(config: Config, train_rows: int | None = None) -> tuple[str, dict[str
     Together they give that config, but for what changes no result; None where no shipped one does. `train_rows` are
     needed where a config counts in epochs.
     """
-    tried = []
-    for variant in shipped_variants():
-        for size in SIZES:
-            spec = f"{variant},{size}"
-            try:
-                tried.append((len(config_diff(load_config(spec), config)), spec))
-            except UsageError:  # a file has not all sizes
-                continue
-    if not tried:
+    known = _shipped()
+    if not known:
         return None
-    spec = _with_words(min(tried, key=lambda pair: pair[0])[1], config)
+    spec = _with_words(min(known, key=lambda spec: len(config_diff(known[spec], config))), config)
     overrides = _overrides(load_config(spec), config, train_rows)
     try:
         again = load_config(spec, overrides)
     except UsageError:
         return None
     return None if _overrides(again, config, train_rows) else (spec, overrides)
+
+
+@functools.cache
+def _shipped() -> dict[str, Config]:
+    """Every variant of every config file, in every size."""
+    found = {}
+    for spec in (f"{variant},{size}" for variant in shipped_variants() for size in SIZES):
+        with contextlib.suppress(UsageError):  # a file has not all sizes
+            found[spec] = load_config(spec)
+    return found
 
 
 def _with_words(spec: str, config: Config) -> str:

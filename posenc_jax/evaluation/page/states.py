@@ -19,14 +19,18 @@ from posenc_jax.evaluation.page.parts import attempt
 from posenc_jax.evaluation.page.pictures import picture
 from posenc_jax.evaluation.page.texts import Texts
 from posenc_jax.evaluation.tables import Table
-from posenc_jax.interop.pretrained import FrozenEncoder
+from posenc_jax.interop.pretrained import FrozenEncoder, layer_names
 
-MAX_TOKENS = 12_000
-"""At 13 layers of 768 that is half a gigabyte of states."""
+MAX_TOKENS, MAX_VALUES = 12_000, 150_000_000
+"""Subwords that are read at most, and numbers kept of them: 0.6 GB, 5,859 subwords of a large model."""
 FEWEST_SENTENCES = 5
 """A word counts where it is in so many (Luo et al. 2021: 10, of far more text)."""
 LOWEST = 3.9
 """Inches of the picture of mean vectors, whose label wants them."""
+WORDS, OCCURRENCES = 300, 50
+"""Words at most, and occurrences of each, so that it takes seconds."""
+MOST_ROWS = 20
+"""Of the table of outliers."""
 SHOWN = 6
 """Outliers with a colour in the picture."""
 
@@ -36,7 +40,9 @@ def states_part(frozen: FrozenEncoder, texts: Texts) -> tuple[Html, list[tuple[s
     self-similarity, outliers). Raises `UserError` where the texts hold nothing to measure."""
     if not texts.sentences:
         raise UserError(f"{texts.origin} has no sentence of four words")
-    states = states_of(frozen, texts.sentences, special=False, max_tokens=MAX_TOKENS)
+    model = frozen.pretrained.model
+    most = min(MAX_TOKENS, MAX_VALUES // (len(layer_names(model)) * model.width))
+    states = states_of(frozen, texts.sentences, special=False, max_tokens=most)
     said = (
         f"Encoder of {frozen.name}; {len(states):,} subwords of {len(np.unique(states.sentence_N)):,} sentences, [CLS] "
         f"and [SEP] left out; {texts.origin}."
@@ -50,7 +56,7 @@ def states_part(frozen: FrozenEncoder, texts: Texts) -> tuple[Html, list[tuple[s
         words = pool_words(states)
         measured = _measure(words, persistent)
         lines.extend(_line(name, one, persistent) for name, one in measured.variants.items())
-        return _geometry(measured, words.layers, said)
+        return _geometry(measured, words.layers, persistent, said)
 
     parts = {
         "Outliers": attempt("The outliers", _outliers, states.layers, mean_ExD, found, persistent, said),
@@ -76,20 +82,32 @@ def _outliers(
         f"Mean state of each layer, value against dimension: {named} stand out in at least half of the layers.",
         f"Mean over tokens of each dimension, a panel a layer. {said}",
     )
-    rows = [
-        (str(one.dim), layers[place], f"{one.mean:+.2f}", f"{one.z:+.1f}", f"{100 * one.share:.0f}",
-         "yes" if one.dim in persistent else "no")
-        for place, ones in found.items()
-        for one in ones
-    ]  # fmt: skip
-    if not rows:
+    if not any(found.values()):
         return join([shown, absent("No dimension of any layer is an outlier.")])
+    return join([shown, table("Outlier dimensions", _outlier_table(layers, found, persistent))])
+
+
+def _outlier_table(layers: Sequence[str], found: Mapping[int, Sequence[Outlier]], persistent: Sequence[int]) -> Table:
+    """A line a dimension and side, with the layer in which its mean stands farthest out; persistent ones first."""
+    by_side: dict[tuple[int, int], list[tuple[int, Outlier]]] = {}
+    for place, ones in found.items():
+        for one in ones:
+            by_side.setdefault((one.dim, one.sign), []).append((place, one))
+    rows = []
+    for (dim, _), places in by_side.items():
+        farthest, one = max(places, key=lambda pair: abs(pair[1].z))
+        where = " ".join(layers[place] for place, _ in places)
+        strength = (f"{one.mean:+.2f}", f"{one.z:+.1f}", f"{100 * one.share:.0f}")
+        rows.append((dim not in persistent, -abs(one.z), (str(dim), where, layers[farthest], *strength)))
+    kept = [cells for *_, cells in sorted(rows)]
+    left = f" {len(kept) - MOST_ROWS} more are left out." if len(kept) > MOST_ROWS else ""
     caption = (
-        "Mean: over tokens. z: robust deviations of the mean from the median dimension. Share: % of tokens in which "
-        "the dimension is the smallest (mean below 0) or the largest. Dimensions count from 0."
+        f"Persistent: {_numbers(persistent) or 'none'}. Mean over tokens, z (robust deviations of the mean from the "
+        "median dimension) and share (% of tokens in which the dimension is the smallest, of a mean below 0, or the "
+        f"largest), all in the layer where |z| is largest. Dimensions count from 0.{left}"
     )
-    columns = ("dimension", "layer", "mean", "z", "share", "persistent")
-    return join([shown, table("Outlier dimensions", Table(caption, columns, rows, columns[:5]))])
+    columns = ("dimension", "outlier in layers", "farthest in", "mean", "z", "share")
+    return Table(caption, columns, kept[:MOST_ROWS], ("dimension", *columns[2:]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,13 +121,13 @@ class Measured:
 
 def _measure(words: TokenStates, persistent: Sequence[int]) -> Measured:
     """Raises `UserError` where the texts are too few."""
-    pairs_Px2, occurring = sample_pairs(words), occurrences(words, FEWEST_SENTENCES)
+    pairs_Px2, occurring = sample_pairs(words), occurrences(words, FEWEST_SENTENCES, WORDS, OCCURRENCES)
     if not occurring:
         raise UserError(f"no word is in {FEWEST_SENTENCES} of these sentences; give more with --text")
     variants = {"raw": summarise(words.states_ExNxD, pairs_Px2, occurring)}
     if persistent:
         clipped_ExNxD = clip_dims(persistent)(words.states_ExNxD)
-        variants[f"without {_numbers(persistent)}"] = summarise(clipped_ExNxD, pairs_Px2, occurring)
+        variants["clipped"] = summarise(clipped_ExNxD, pairs_Px2, occurring)
     return Measured(variants, len(pairs_Px2), len(occurring))
 
 
@@ -122,10 +140,12 @@ def _numbers(dims: Sequence[int]) -> str:
     return ", ".join(map(str, dims))
 
 
-def _geometry(measured: Measured, layers: Sequence[str], said: str) -> Html:
+def _geometry(measured: Measured, layers: Sequence[str], persistent: Sequence[int], said: str) -> Html:
+    clipped = f"Clipped: dimensions {_numbers(persistent)} set to 0. " if persistent else ""
     caption = (
         f"Cosines by layer: {measured.pairs:,} pairs of words of different sentences; {measured.words:,} words that "
-        f"are in at least {FEWEST_SENTENCES} sentences. A word is the mean of its subwords. {said}"
+        f"are in at least {FEWEST_SENTENCES} sentences, at most {OCCURRENCES} times each. A word is the mean of its "
+        f"subwords. {clipped}{said}"
     )
     lasts = "; ".join(f"{name} {one.anisotropy.mean_E[-1]:.2f}" for name, one in measured.variants.items())
     alt = f"Anisotropy and self-similarity over layers; anisotropy of the last layer: {lasts}."

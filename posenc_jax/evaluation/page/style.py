@@ -24,6 +24,7 @@ h3 { font-size: 1.05rem; margin: 2.25rem 0 .75rem; }
 h4 { font-size: 1rem; margin: 1.5rem 0 .5rem; }
 p, ul { max-width: 46rem; margin: .5rem 0; }
 ul { padding-left: 1.25rem; }
+main ul { font-size: .875rem; color: var(--soft); }
 a { color: var(--link); text-underline-offset: .15em; }
 .lead, .note, figcaption, .absent, footer { color: var(--soft); }
 .note, figcaption, footer, caption { font-size: .85rem; line-height: 1.45; }
@@ -46,7 +47,8 @@ thead th { color: var(--soft); font-weight: 500; border-bottom: 1px solid var(--
 tbody th { font-weight: 500; }
 tbody tr { border-bottom: 1px solid var(--line); }
 tbody th, tbody td { min-width: 3.5rem; max-width: 22rem; }
-.n { text-align: right; white-space: nowrap; }
+.n { text-align: right; }
+.n, .whole { white-space: nowrap; }
 .n + :not(.n) { padding-left: .6rem; }
 figure { margin: 0; }
 figure img { display: block; max-width: 100%; height: auto; }
@@ -82,7 +84,7 @@ footer { margin-top: 4rem; padding-top: .9rem; border-top: 1px solid var(--line)
   figure img { min-width: 0 !important; }
   pre { white-space: pre-wrap; overflow-wrap: anywhere; }
   table { font-size: 7.5pt; }
-  .n { white-space: normal; }
+  .n, .whole { white-space: normal; }
   th, td { padding: .2rem .4rem .2rem 0; }
   .figures, .columns { display: block; }
   .figures figure { margin: 1rem 0; }
