@@ -52,6 +52,13 @@ def attention_distance(weights_ExBxHxLxL: np.ndarray, segments_BxL: np.ndarray) 
     return _mean(weights_ExBxHxLxL, segments_BxL, np.abs(_difference(weights_ExBxHxLxL)).astype(np.float64))
 
 
+def attention_by_distance(weights_ExBxHxLxL: np.ndarray, segments_BxL: np.ndarray, reach: int) -> list[Measure]:
+    """Attention on the keys at each distance j - i from -`reach` to `reach`, mean over all words' queries: a share of
+    their attention, so that the measures of all distances add up to 1. Near an end of a text some have no key there."""
+    difference_LxL = _difference(weights_ExBxHxLxL)
+    return [_mean(weights_ExBxHxLxL, segments_BxL, difference_LxL == distance) for distance in range(-reach, reach + 1)]
+
+
 def attention_entropy(weights_ExBxHxLxL: np.ndarray, segments_BxL: np.ndarray) -> Measure:
     """Mean entropy of the rows, in nats."""
     met_BxLxL = _met(weights_ExBxHxLxL, segments_BxL)

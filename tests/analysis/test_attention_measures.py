@@ -3,6 +3,7 @@ import pytest
 
 from posenc_jax.analysis.attention_measures import (
     FORMS,
+    attention_by_distance,
     attention_distance,
     attention_entropy,
     diagonal_concentration,
@@ -65,6 +66,21 @@ def test_all_measures_equal_the_loop_over_the_words_of_each_segment(rng):
         np.testing.assert_allclose(measure(weights, SEGMENTS).value_ExH, want / count, rtol=1e-6)
     got = (found.uniform, attention_distance(weights, SEGMENTS).uniform, attention_entropy(weights, SEGMENTS).uniform)
     np.testing.assert_allclose(got, np.array(plain) / count)
+
+
+def test_attention_by_distance_is_what_falls_on_each_diagonal_and_adds_up(rng):
+    weights = some_weights(rng, SEGMENTS)
+    found = attention_by_distance(weights, SEGMENTS, 7)
+    words = list(queries(SEGMENTS))
+    for distance, measure in zip(range(-7, 8), found, strict=True):
+        want = sum(
+            weights[:, row, :, query, query + distance] for row, query, keys in words if query + distance in keys
+        )
+        np.testing.assert_allclose(measure.value_ExH, np.zeros((2, 3)) + want / len(words), atol=1e-6)
+        assert measure.uniform == pytest.approx(
+            np.mean([(keys - query == distance).mean() for _, query, keys in words])
+        )
+    np.testing.assert_allclose(sum(measure.value_ExH for measure in found), 1, rtol=1e-6)
 
 
 @pytest.mark.parametrize("by_rows", [True, False])

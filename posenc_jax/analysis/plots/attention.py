@@ -7,7 +7,17 @@ import numpy as np
 
 from posenc_jax.analysis.attention_measures import Measure
 from posenc_jax.analysis.input_correlations import FOUR
-from posenc_jax.analysis.plots.style import COLOURS, DIVERGING, FONT, GREY, WIDTH, figure, layer_axis, legend
+from posenc_jax.analysis.plots.style import (
+    COLOURS,
+    DIVERGING,
+    FONT,
+    GREY,
+    SEQUENTIAL,
+    WIDTH,
+    figure,
+    layer_axis,
+    legend,
+)
 
 _TITLES = ("word to word", "word to position", "position to word", "position to position")
 
@@ -72,4 +82,56 @@ def plot_similarities(words: Mapping[str, Mapping[str, float]], heads: Mapping[s
         panel.margins(y=0.15)
     axes[0].set_ylabel("mean cosine over pairs")
     legend(axes[1])
+    return made
+
+
+def plot_by_distance(layers: Mapping[str, Mapping[str, np.ndarray]], uniform_C: np.ndarray) -> Any:
+    """Weight by distance [C], from -reach to reach: a panel a layer, named by its key, in it a line a head.
+
+    "attention head 1" and "window, head 1" are names; of each kind of name, the words before its last one, lines have
+    one colour. Dashed `uniform_C`, what uniform attention gives each distance.
+    """
+    reach = len(uniform_C) // 2
+    distance_C = np.arange(-reach, reach + 1)
+    made, axes = figure(1, len(layers), height=3.4, sharex=True, sharey=True, squeeze=False)
+    kinds = list(dict.fromkeys(_kind(name) for heads in layers.values() for name in heads))
+    styles = ("-", "--", ":", "-.")
+    for panel, (title, heads) in zip(axes[0], layers.items(), strict=True):
+        seen = dict.fromkeys(kinds, 0)
+        for name, weight_C in heads.items():
+            kind = _kind(name)
+            style, colour = styles[seen[kind] % len(styles)], COLOURS[kinds.index(kind) % len(COLOURS)]
+            panel.plot(distance_C, weight_C, style, color=colour, label=name, linewidth=1.3)
+            seen[kind] += 1
+        panel.plot(distance_C, uniform_C, color=GREY, linestyle=(0, (1, 1)), label="uniform attention")
+        panel.set(title=title, ylim=(0, None))
+        panel.axvline(0, color=GREY, linewidth=0.5, zorder=0)
+    made.supxlabel("distance, key minus query (slots)", fontsize=FONT)
+    axes[0, 0].set_ylabel("mean weight")
+    lines = {line.get_label(): line for panel in axes[0] for line in panel.lines if line.get_label()[0] != "_"}
+    made.legend(list(lines.values()), list(lines), loc="outside lower center", ncols=3, fontsize=FONT, frameon=False)
+    return made
+
+
+def _kind(name: str) -> str:
+    return name.rpartition(" ")[0]
+
+
+def plot_windows(window_HxLxK: np.ndarray, words: Sequence[str]) -> Any:
+    """The windows of a layer's convolution heads over one text: a panel a head, a row a word, a column a neighbour."""
+    heads, length, slots = np.shape(window_HxLxK)
+    made, axes = figure(1, heads, height=1.0 + 0.17 * length, sharey=True, squeeze=False)
+    most, reach = float(np.max(window_HxLxK)), slots // 2
+    extent = (-reach - 0.5, reach + 0.5, length - 0.5, -0.5)
+    for head, (panel, window_LxK) in enumerate(zip(axes[0], window_HxLxK, strict=True)):
+        image = panel.imshow(
+            window_LxK, cmap=SEQUENTIAL, vmin=0, vmax=most, extent=extent, aspect="auto", interpolation="nearest"
+        )
+        panel.set_title(f"convolution head {head + 1}", fontsize=FONT)
+        panel.set_xticks(range(-reach, reach + 1))
+    axes[0, 0].set_yticks(range(length), words)
+    made.supxlabel("neighbour, words before and after", fontsize=FONT)
+    bar = made.colorbar(image, ax=list(axes[0]))
+    bar.set_label("weight in the window", fontsize=FONT)
+    bar.ax.tick_params(labelsize=FONT)
     return made

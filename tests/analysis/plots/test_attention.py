@@ -2,7 +2,13 @@ import numpy as np
 
 from posenc_jax.analysis.attention_measures import Measure
 from posenc_jax.analysis.input_correlations import FOUR
-from posenc_jax.analysis.plots.attention import plot_by_layer, plot_input_correlations, plot_similarities
+from posenc_jax.analysis.plots.attention import (
+    plot_by_distance,
+    plot_by_layer,
+    plot_input_correlations,
+    plot_similarities,
+    plot_windows,
+)
 from posenc_jax.analysis.plots.style import LAYER
 
 
@@ -54,3 +60,33 @@ def test_similarities_are_a_bar_for_each_form_and_run():
         assert axes.get_xlabel() == "form of the cosine"
     assert figure.axes[0].get_ylabel() == "mean cosine over pairs"
     assert [text.get_text() for text in figure.axes[1].get_legend().get_texts()] == ["mlm", "mth"]
+
+
+def test_weight_by_distance_is_a_line_a_head_beside_uniform_attention(rng):
+    heads = {"attention head 1": rng.random(7), "attention head 2": rng.random(7), "window, head 1": rng.random(7)}
+    layers, uniform_C = {"layer 1": heads, "layer 2": {"attention head 1": rng.random(7)}}, np.full(7, 0.1)
+    figure = plot_by_distance(layers, uniform_C)
+    for axes, (title, values) in zip(figure.axes, layers.items(), strict=True):
+        assert axes.get_title() == title
+        drawn = {line.get_label(): line for line in axes.lines}
+        for name, weight_C in {**values, "uniform attention": uniform_C}.items():
+            np.testing.assert_array_equal(drawn[name].get_xdata(), np.arange(-3, 4))
+            np.testing.assert_array_equal(drawn[name].get_ydata(), weight_C)
+    first = {line.get_label(): line for line in figure.axes[0].lines}
+    one, two, window = (first[name] for name in heads)
+    assert one.get_color() == two.get_color() != window.get_color() and one.get_linestyle() != two.get_linestyle()
+    assert figure.get_supxlabel() == "distance, key minus query (slots)"
+    assert figure.axes[0].get_ylabel() == "mean weight"
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [*heads, "uniform attention"]
+
+
+def test_windows_are_a_panel_a_head_and_a_row_a_word(rng):
+    window_HxLxK = rng.random((2, 4, 5))
+    figure = plot_windows(window_HxLxK, ["[CLS]", "a", "man", "[SEP]"])
+    for axes, window_LxK in zip(figure.axes, window_HxLxK, strict=False):
+        np.testing.assert_array_equal(axes.images[0].get_array(), window_LxK)
+        assert axes.images[0].get_clim() == (0, window_HxLxK.max())
+        assert axes.images[0].get_extent() == [-2.5, 2.5, 3.5, -0.5]  # slot 2 of 5 is the word itself
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["[CLS]", "a", "man", "[SEP]"]
+    assert figure.get_supxlabel() == "neighbour, words before and after"
+    assert figure.axes[2].get_ylabel() == "weight in the window"
