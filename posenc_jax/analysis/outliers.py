@@ -87,12 +87,13 @@ def find_outliers(
     return found
 
 
-def persistent_outliers(found: Mapping[int, Sequence[Outlier]], min_layers: int) -> list[int]:
+def persistent_outliers(found: Mapping[int, Sequence[Outlier]], min_layers: int | None = None) -> list[int]:
     """Dimensions that are outliers, on one side, in at least `min_layers` of the layers; most layers first.
 
     An outlier of a model is one that persists: isolated spikes in single layers also come without positions
-    (positional_artefacts.md 2.4).
+    (positional_artefacts.md 2.4). None is half of the layers, our choice; published ones of large models last shorter.
     """
+    min_layers = -(-len(found) // 2) if min_layers is None else min_layers
     counts = Counter((row.dim, row.sign) for rows in found.values() for row in rows)
     kept = [(number, dim) for (dim, _), number in counts.items() if number >= min_layers]
     return list(dict.fromkeys(dim for _, dim in sorted(kept, key=lambda pair: (-pair[0], pair[1]))))

@@ -64,9 +64,8 @@ def make_change(encoder: FrozenEncoder, change: str, texts: Sequence[str], speci
     moments = moments_of(encoder, sampled, special=specials)
     if change == "clip auto":
         found = find_outliers(moments.mean_ExD, moments.min_share_ExD, moments.max_share_ExD)
-        layers = max(2, -(-encoder.pretrained.model.layers // 3))
-        dims = sorted(map(int, persistent_outliers({layer: rows for layer, rows in found.items() if layer}, layers)))
-        what = f"{_clipped(dims)}: outliers of at least {layers} layers in {moments.count:,} subwords"
+        dims = sorted(persistent_outliers(found))
+        what = f"{_clipped(dims)}: outliers of at least half of the layers in {moments.count:,} subwords"
         return Change(clip_dims(dims), {"name": change, "dims": dims, "what": what})
     what = f"the mean of {moments.count:,} subwords is taken away"
     if change == "center":
