@@ -11,11 +11,15 @@ from posenc_jax.config import ModelConfig
 
 
 def convolution_windows(
-    model: ModelConfig, params: Any, tokens_BxL: np.ndarray, segments_BxL: np.ndarray
+    model: ModelConfig,
+    params: Any,
+    tokens_BxL: np.ndarray,
+    segments_BxL: np.ndarray,
+    positions_BxL: np.ndarray | None = None,
 ) -> np.ndarray:
     """Float64 [E - 1, B, L, H, K]: index 0 is layer 1, slot j of a window is the word (K - 1) / 2 - j before.
 
-    `params` are the encoder's; H are the heads that convolve. Each window sums to 1, and what falls beyond the ends of
+    `params` are the encoder's, the arrays those of `model.encoder.Encoder`; H are the heads that convolve. Each window sums to 1, and what falls beyond the ends of
     a text is lost. Of light convolution all words have the same. Windows of words at padding mean nothing. Raises
     `ValueError` for a model without windows: attention alone, or a separable convolution, which has filters a channel.
     """
@@ -25,7 +29,7 @@ def convolution_windows(
     segments_BxL = np.asarray(segments_BxL)
     tree = params["layers"]["attention"]["convolution"]
     layers = []
-    for layer, x_BxLxD in enumerate(attention_inputs(model, params, tokens_BxL, segments_BxL)):
+    for layer, x_BxLxD in enumerate(attention_inputs(model, params, tokens_BxL, segments_BxL, positions_BxL)):
         if kind == "light":
             window_HxK = softmax(np.asarray(tree["window"][layer], np.float64), axis=-1)
             layers.append(np.broadcast_to(window_HxK, (*segments_BxL.shape, *window_HxK.shape)))

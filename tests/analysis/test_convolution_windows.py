@@ -24,11 +24,13 @@ def a_case(kind, rng, mask=True, norm="post", width=3, length=9):
 def test_windows_over_the_values_are_what_the_heads_give(kind, mask, norm, width, rng):
     """The oracle makes its windows itself; what it makes of them is linear, so values of 1 and 0 read them out."""
     model, params, tokens, segments = a_case(kind, rng, mask, norm, width)
-    found = convolution_windows(model, params, tokens, segments)
+    positions = np.tile(np.arange(9), (2, 1))
+    positions[0, 5:] = np.arange(4)
+    found = convolution_windows(model, params, tokens, segments, positions)
     heads, d = model.attention_heads, model.head_width
     assert found.shape == (2, 2, 9, heads, width)
     np.testing.assert_allclose(found.sum(-1), 1)
-    for layer, x_BxLxD in enumerate(attention_inputs(model, params, tokens, segments)):
+    for layer, x_BxLxD in enumerate(attention_inputs(model, params, tokens, segments, positions)):
         tree = jax.tree.map(
             lambda leaf, layer=layer: np.float64(leaf[layer]), params["layers"]["attention"]["convolution"]
         )

@@ -7,17 +7,7 @@ import numpy as np
 
 from posenc_jax.analysis.attention_measures import Measure
 from posenc_jax.analysis.input_correlations import FOUR
-from posenc_jax.analysis.plots.style import (
-    COLOURS,
-    DIVERGING,
-    FONT,
-    GREY,
-    SEQUENTIAL,
-    WIDTH,
-    figure,
-    layer_axis,
-    legend,
-)
+from posenc_jax.analysis.plots.style import COLOURS, DIVERGING, FONT, GREY, WIDTH, figure, layer_axis, legend
 
 _TITLES = ("word to word", "word to position", "position to word", "position to position")
 
@@ -115,23 +105,3 @@ def plot_by_distance(layers: Mapping[str, Mapping[str, np.ndarray]], uniform_C: 
 
 def _kind(name: str) -> str:
     return name.rpartition(" ")[0]
-
-
-def plot_windows(window_HxLxK: np.ndarray, words: Sequence[str]) -> Any:
-    """The windows of a layer's convolution heads over one text: a panel a head, a row a word, a column a neighbour."""
-    heads, length, slots = np.shape(window_HxLxK)
-    made, axes = figure(1, heads, height=1.0 + 0.17 * length, sharey=True, squeeze=False)
-    most, reach = float(np.max(window_HxLxK)), slots // 2
-    extent = (-reach - 0.5, reach + 0.5, length - 0.5, -0.5)
-    for head, (panel, window_LxK) in enumerate(zip(axes[0], window_HxLxK, strict=True)):
-        image = panel.imshow(
-            window_LxK, cmap=SEQUENTIAL, vmin=0, vmax=most, extent=extent, aspect="auto", interpolation="nearest"
-        )
-        panel.set_title(f"convolution head {head + 1}", fontsize=FONT)
-        panel.set_xticks(range(-reach, reach + 1))
-    axes[0, 0].set_yticks(range(length), words)
-    made.supxlabel("neighbour, words before and after", fontsize=FONT)
-    bar = made.colorbar(image, ax=list(axes[0]))
-    bar.set_label("weight in the window", fontsize=FONT)
-    bar.ax.tick_params(labelsize=FONT)
-    return made

@@ -7,7 +7,6 @@ from posenc_jax.analysis.plots.attention import (
     plot_by_layer,
     plot_input_correlations,
     plot_similarities,
-    plot_windows,
 )
 from posenc_jax.analysis.plots.style import LAYER
 
@@ -78,15 +77,3 @@ def test_weight_by_distance_is_a_line_a_head_beside_uniform_attention(rng):
     assert figure.get_supxlabel() == "distance, key minus query (slots)"
     assert figure.axes[0].get_ylabel() == "mean weight"
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [*heads, "uniform attention"]
-
-
-def test_windows_are_a_panel_a_head_and_a_row_a_word(rng):
-    window_HxLxK = rng.random((2, 4, 5))
-    figure = plot_windows(window_HxLxK, ["[CLS]", "a", "man", "[SEP]"])
-    for axes, window_LxK in zip(figure.axes, window_HxLxK, strict=False):
-        np.testing.assert_array_equal(axes.images[0].get_array(), window_LxK)
-        assert axes.images[0].get_clim() == (0, window_HxLxK.max())
-        assert axes.images[0].get_extent() == [-2.5, 2.5, 3.5, -0.5]  # slot 2 of 5 is the word itself
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["[CLS]", "a", "man", "[SEP]"]
-    assert figure.get_supxlabel() == "neighbour, words before and after"
-    assert figure.axes[2].get_ylabel() == "weight in the window"
