@@ -90,11 +90,6 @@ def l2norm() -> Transform:
     return _float64(scale)
 
 
-def for_texts(transform: Transform) -> Transform:
-    """The same for vectors [N, E, D], as `evaluation.similarity` has them."""
-    return lambda vectors_NxExD: transform(vectors_NxExD.swapaxes(0, 1)).swapaxes(0, 1)
-
-
 def _float64(transform: Transform) -> Transform:
     """Computed in float64, given back in the vectors' own type."""
     return lambda vectors_ExNxD: transform(vectors_ExNxD.astype(np.float64)).astype(vectors_ExNxD.dtype)

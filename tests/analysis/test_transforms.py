@@ -9,7 +9,6 @@ from posenc_jax.analysis.transforms import (
     all_but_the_top,
     center,
     clip_dims,
-    for_texts,
     l2norm,
     rank_transform,
     standardize,
@@ -95,9 +94,3 @@ def test_lengths_become_1_but_zero_stays(sample):
     lengths = np.linalg.norm(l2norm()(sample), axis=-1)
     np.testing.assert_allclose(lengths.ravel()[1:], 1, atol=1e-6)
     assert lengths[0, 0] == 0
-
-
-def test_vectors_of_texts_take_the_same_transform(sample):
-    transform = standardize(sample.mean(1), sample.std(1))
-    of_texts = for_texts(transform)(sample.swapaxes(0, 1))
-    np.testing.assert_array_equal(of_texts.swapaxes(0, 1), transform(sample))
