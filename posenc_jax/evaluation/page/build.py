@@ -154,9 +154,9 @@ def _provenance(runs: Sequence[Run]) -> Html:
     none = absent("All settings are the same, but for those that change no result.")
     parts = [element("h3", "Settings"), table(title, differing) if differing else none]
     note = (
-        "Put together from what the workdirs say, not recorded. A `pretrain` line was checked: it gives the settings of "
-        "config.json, but for those that change no result. A `prepare` line repeats rows.json, unchecked; a tokenizer "
-        "that was given to it appears by its digest alone."
+        "Put together from what the workdirs say, not recorded. A `pretrain` line was checked: it gives the settings "
+        "of config.json, but for those that change no result. A `prepare` line repeats rows.json, unchecked; a "
+        "tokenizer that was given to it appears by its digest alone."
     )
     parts += [element("h3", "Commands"), element("p", prose(note), class_="note")]
     parts += [join([element("h4", run.name), attempt("The command", _commands, run)]) for run in runs]
