@@ -19,7 +19,7 @@ def main(argv: list[str]) -> int:
         parser.error(f"--json={file}: there is no folder {file.parent}")
     kinds = {
         "steps": _steps, "finetune": _finetune, "inference": _inference, "compile": _compile, "prepare": _prepare,
-        "kernels": _kernels,
+        "states": _states, "kernels": _kernels,
     }  # fmt: skip
     kinds[args.what](args)
     return DONE
@@ -122,6 +122,14 @@ def _prepare(args: argparse.Namespace) -> None:
         table.show()
 
 
+def _states(args: argparse.Namespace) -> None:
+    from posenc_jax.evaluation.bench.states import bench_states
+
+    table, facts = bench_states(args.workdir, args.source or ["docstrings:"], args.sentences)
+    table.show()
+    _write(args.json, facts)
+
+
 def _kernels(args: argparse.Namespace) -> None:
     from posenc_jax.evaluation.bench.kernels import kernel_facts, kernel_table
     from posenc_jax.parallel.topologies import parse_topology
@@ -180,6 +188,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     prepare.add_argument("--vocab", type=Path, metavar="FILE", help="WordPiece vocabulary of the peer (trained)")
     prepare.add_argument("--against", choices=("transformers",), default="transformers", help="the peer")
+    states = kinds.add_parser(
+        "states", formatter_class=defaults, help="moments of an encoder's states over a corpus: time and memory"
+    )
+    states.add_argument("--workdir", type=Path, required=True, metavar="RUN", help="of `pretrain` or `import`")
+    states.add_argument("--source", action="append", help="as for `prepare` (docstrings:)")
+    states.add_argument("--sentences", type=_positive, default=10_000, metavar="N", help="read of it")
     kernels = kinds.add_parser(
         "kernels", formatter_class=defaults, help="memory traffic of the Pallas kernels, compiled without a TPU"
     )
@@ -195,7 +209,7 @@ def _parser() -> argparse.ArgumentParser:
         kind.add_argument("--length", type=_positive, default=128, metavar="N", help=f"slots of a row{most}")
     for kind, rounds in ((steps, 5), (finetune, 3), (inference, 5), (compile_, 3), (prepare, 5)):
         kind.add_argument("--rounds", type=_positive, default=rounds, metavar="N", help="turns of each side")
-    for kind in (finetune, inference, compile_, kernels):
+    for kind in (finetune, inference, compile_, states, kernels):
         kind.add_argument("--json", type=Path, metavar="FILE", help="write the facts there, too")
     return parser
 
