@@ -94,10 +94,9 @@ def plot_by_distance(layers: Mapping[str, Mapping[str, np.ndarray]], uniform_C: 
             panel.plot(distance_C, weight_C, style, color=colour, label=name, linewidth=1.3)
             seen[kind] += 1
         panel.plot(distance_C, uniform_C, color=GREY, linestyle=(0, (1, 1)), label="uniform attention")
-        panel.set(title=title, ylim=(0, None))
+        panel.set(title=title, xlabel="key minus query (slots)")
         panel.axvline(0, color=GREY, linewidth=0.5, zorder=0)
-    made.supxlabel("distance, key minus query (slots)", fontsize=FONT)
-    axes[0, 0].set_ylabel("mean weight")
+    axes[0, 0].set(ylabel="mean weight", ylim=(0, None))
     lines = {line.get_label(): line for panel in axes[0] for line in panel.lines if line.get_label()[0] != "_"}
     made.legend(list(lines.values()), list(lines), loc="outside lower center", ncols=3, fontsize=FONT, frameon=False)
     return made

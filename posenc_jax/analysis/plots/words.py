@@ -49,10 +49,12 @@ def plot_logits(maps: Mapping[str, np.ndarray], words: Sequence[str]) -> Any:
     return made
 
 
-def plot_head_maps(maps: Mapping[str, np.ndarray], words: Sequence[str]) -> Any:
+def plot_head_maps(maps: Mapping[str, np.ndarray]) -> Any:
     """Attention [H, L, L] of one text, query by key, on one scale: a row of panels a model, in it a panel a head."""
     columns = max(len(map_HxLxL) for map_HxLxL in maps.values())
-    made, axes = figure(len(maps), columns, height=0.8 + 2.1 * len(maps), sharex=True, sharey=True, squeeze=False)
+    made, axes = figure(
+        len(maps), columns, height=0.5 + 6.6 / columns * len(maps), sharex=True, sharey=True, squeeze=False
+    )
     most = max(float(np.max(map_HxLxL)) for map_HxLxL in maps.values())
     for row, (name, map_HxLxL) in zip(axes, maps.items(), strict=True):
         for head, panel in enumerate(row):
@@ -61,10 +63,8 @@ def plot_head_maps(maps: Mapping[str, np.ndarray], words: Sequence[str]) -> Any:
                 continue
             image = panel.imshow(map_HxLxL[head], cmap=SEQUENTIAL, vmin=0, vmax=most, interpolation="nearest")
             panel.set_title(f"{name}, head {head + 1}", fontsize=FONT)
-            panel.set_xticks([])
-            panel.set_yticks(range(len(words)), words)
-    made.supxlabel("word of the key, in the same order", fontsize=FONT)
-    made.supylabel("word of the query", fontsize=FONT)
+    made.supxlabel("slot of the key", fontsize=FONT)
+    made.supylabel("slot of the query", fontsize=FONT)
     bar = made.colorbar(image, ax=axes, shrink=0.8)
     bar.set_label("attention", fontsize=FONT)
     bar.ax.tick_params(labelsize=FONT)

@@ -74,6 +74,9 @@ def test_weight_by_distance_is_a_line_a_head_beside_uniform_attention(rng):
     first = {line.get_label(): line for line in figure.axes[0].lines}
     one, two, window = (first[name] for name in heads)
     assert one.get_color() == two.get_color() != window.get_color() and one.get_linestyle() != two.get_linestyle()
-    assert figure.get_supxlabel() == "distance, key minus query (slots)"
+    assert [axes.get_xlabel() for axes in figure.axes] == ["key minus query (slots)"] * 2
     assert figure.axes[0].get_ylabel() == "mean weight"
+    highest = max(weight_C.max() for values in layers.values() for weight_C in values.values())
+    low, high = figure.axes[1].get_ylim()
+    assert low == 0 and high >= highest
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [*heads, "uniform attention"]
