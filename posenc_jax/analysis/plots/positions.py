@@ -45,6 +45,23 @@ def plot_position_maps(
     return made
 
 
+def plot_scheme_maps(maps: Mapping[str, np.ndarray], *, first: int = 0) -> Any:
+    """A map [L, L] a scheme, each on a scale of its own with white at 0: what it does, not how much of it. The end of
+    the scale, in units of logits, stands in the title."""
+    from matplotlib.colors import CenteredNorm
+
+    made, panels = _grid(len(maps), row_height=1.65, sharex=True, sharey=True)
+    for panel, (name, map_LxL) in zip(panels, maps.items(), strict=True):
+        most, last = float(np.abs(map_LxL).max()), first + len(map_LxL) - 1
+        extent = (first - 0.5, last + 0.5, last + 0.5, first - 0.5)
+        panel.imshow(map_LxL, cmap=DIVERGING, norm=CenteredNorm(0.0, most or 1.0), extent=extent)
+        panel.set_title(f"{name}\n\N{PLUS-MINUS SIGN}{most:.2g}", fontsize=FONT)
+        panel.set(xticks=(first, last), yticks=(first, last))
+    made.supxlabel("position of the key", fontsize=FONT)
+    made.supylabel("position of the query", fontsize=FONT)
+    return made
+
+
 def plot_profiles(profile_HxC: np.ndarray, patterns: Sequence[Pattern] = (), *, reach: int | None = None) -> Any:
     """Mean attention by distance, a panel a head, out to `reach` positions, logarithmic from a hundredth of uniform
     attention up; dashed uniform attention."""

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from posenc_jax.analysis.patterns import attention_of, classify, profile
-from posenc_jax.analysis.plots.positions import plot_position_maps, plot_profiles, plot_spectra
+from posenc_jax.analysis.plots.positions import plot_position_maps, plot_profiles, plot_scheme_maps, plot_spectra
 
 
 def panels(figure):
@@ -26,6 +26,18 @@ def test_maps_show_each_head_on_one_scale_and_name_it(attention, heads, rng):
     assert limits == {(0.1 / 7, 1) if attention else (-np.abs(want).max(), np.abs(want).max())}
     assert figure.get_supxlabel() == "position of the key" and figure.get_supylabel() == "position of the query"
     assert figure.axes[-1].get_ylabel() == ("attention by position alone" if attention else "logit of position alone")
+
+
+def test_schemes_have_a_panel_and_a_scale_each(rng):
+    maps = {"alibi": -np.abs(rng.normal(size=(6, 6))), "zeros": np.zeros((6, 6)), "t5": rng.normal(size=(6, 6))}
+    figure = plot_scheme_maps(maps, first=1)
+    for axes, (name, map_LxL) in zip(panels(figure), maps.items(), strict=True):
+        most = np.abs(map_LxL).max()
+        np.testing.assert_array_equal(axes.images[0].get_array(), map_LxL)
+        assert axes.images[0].get_clim() == (-(most or 1), most or 1)
+        assert axes.get_title() == f"{name}\n±{most:.2g}"
+        assert list(axes.images[0].get_extent()) == [0.5, 6.5, 6.5, 0.5]
+    assert figure.get_supxlabel() == "position of the key" and figure.get_supylabel() == "position of the query"
 
 
 def test_profiles_show_the_distances_within_reach_beside_uniform_attention(rng):
