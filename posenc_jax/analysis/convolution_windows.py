@@ -19,9 +19,10 @@ def convolution_windows(
 ) -> np.ndarray:
     """Float64 [E - 1, B, L, H, K]: index 0 is layer 1, slot j of a window is the word (K - 1) / 2 - j before.
 
-    `params` are the encoder's, the arrays those of `model.encoder.Encoder`; H are the heads that convolve. Each window sums to 1, and what falls beyond the ends of
-    a text is lost. Of light convolution all words have the same. Windows of words at padding mean nothing. Raises
-    `ValueError` for a model without windows: attention alone, or a separable convolution, which has filters a channel.
+    `params` are the encoder's, the arrays those of `model.encoder.Encoder`; H are the heads that convolve. Each window
+    sums to 1, and what falls beyond the ends of a text is lost. Of light convolution all words have the same. Windows
+    of words at padding mean nothing. Raises `ValueError` for a model without windows: attention alone, or a separable
+    convolution, which has filters a channel.
     """
     kind = model.convolution.kind
     if model.mixer != "mixed" or kind in ("none", "separable"):
