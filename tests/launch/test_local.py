@@ -51,7 +51,7 @@ def installed(repository):
     python = repository / ".venv" / "bin" / "python"
     python.write_text(FAKE_PYTHON)
     python.chmod(0o755)
-    for stamp in (".made", ".runtime", ".test"):
+    for stamp in (".made", ".runtime", ".notebooks", ".test"):
         (repository / ".venv" / stamp).touch()
     return repository
 
