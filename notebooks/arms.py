@@ -15,6 +15,8 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))  # a kernel starts in notebooks/, and the package need not be installed
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # else JAX searches for accelerators; these minutes want none
+# Compilation takes longer than the steps of an arm that is to be ready in seconds.
+os.environ.setdefault("XLA_FLAGS", f"--xla_backend_optimization_level={0 if os.environ.get('FAST') == '1' else 1}")
 
 from IPython.display import Markdown, display  # noqa: E402
 
@@ -26,7 +28,7 @@ from posenc_jax.evaluation.runs import read_runs  # noqa: E402
 from posenc_jax.objectives.pretraining import pretrain  # noqa: E402
 from posenc_jax.training.workdir import IMPORTED_FILE  # noqa: E402
 
-FAST = os.environ.get("FAST", "0") not in ("", "0")
+FAST = os.environ.get("FAST") == "1"
 OUT = Path(os.environ.get("NOTEBOOKS_OUT") or REPOSITORY / "out" / "notebooks") / ("fast" if FAST else "")
 SOURCE = "docstrings:flax,optax" if FAST else "docstrings:numpy,scipy,jax"
 LENGTH, VOCAB_SIZE, STEPS = (32, 500, 30) if FAST else (32, 1000, 500)
