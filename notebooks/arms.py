@@ -6,6 +6,7 @@ FAST=1 in the environment makes all of it in seconds, too short to learn from; N
 import contextlib
 import fcntl
 import importlib.util
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -49,7 +50,7 @@ def trained(config: str, name: str, steps: int = STEPS, **settings: Any) -> Path
     steps = min(steps, STEPS) if FAST else steps
     overrides = {"data.path": str(rows().path), "train.steps": steps, "optimizer.warmup": max(1, steps // 12)}
     every = {f"train.{act}_every": max(1, steps // parts) for act, parts in EVERY.items()}
-    with _alone(name):
+    with _alone(name), contextlib.redirect_stdout(io.StringIO()):  # its losses are drawn, and need not be read
         pretrain(load_config(f"{config},length={LENGTH}", overrides | every | settings), OUT / name)
     return OUT / name
 

@@ -23,6 +23,7 @@ from posenc_jax.errors import UserError
 from posenc_jax.interop.pretrained import Pretrained, load_pretrained, split_checkpoint
 from posenc_jax.objectives.cross_entropy import cross_entropy
 from posenc_jax.objectives.mlm import MlmNetwork
+from posenc_jax.parallel.forward import jit_forward
 from posenc_jax.training.checkpoint import read_params
 
 Which = Literal["output", "attention", "embedding"]
@@ -156,19 +157,19 @@ def _mean(sums: Sequence[tuple[Any, Any]]) -> float:
     return total / weight
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jit_forward, static_argnums=0)
 def _loss(model: ModelConfig, params: Any, batch: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
     logits_BxMxV = MlmNetwork(model).apply({"params": params}, batch, batch["predicted"])
     loss_BxM, _ = cross_entropy(logits_BxMxV, batch["target"])
     return (loss_BxM * batch["predicted_weight"]).sum(), batch["predicted_weight"].sum()
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jit_forward, static_argnums=0)
 def _log_probabilities(model: ModelConfig, params: Any, batch: dict[str, jax.Array]) -> jax.Array:
     return jax.nn.log_softmax(MlmNetwork(model).apply({"params": params}, batch, batch["predicted"]))
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jit_forward, static_argnums=0)
 def _divergence(
     model: ModelConfig, params: Any, batch: dict[str, jax.Array], whole_BxMxV: jax.Array
 ) -> tuple[jax.Array, jax.Array]:

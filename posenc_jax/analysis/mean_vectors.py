@@ -15,6 +15,7 @@ import numpy as np
 
 from posenc_jax.config import ModelConfig
 from posenc_jax.interop.pretrained import FrozenEncoder, Pretrained, layer_names, layer_states
+from posenc_jax.parallel.forward import jit_forward
 from posenc_jax.parallel.mesh import BATCH_AXES, put_batch
 
 BATCH_TOKENS = 4096
@@ -91,7 +92,7 @@ def _batches(
         low, slots = slots, min(slots * 2, limit)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jit_forward, static_argnums=0)
 def _pooled(model: ModelConfig, params: Any, batch: dict[str, jax.Array]) -> jax.Array:
     states_ExBxLxD = layer_states(model, params, batch["tokens"], batch["segments"])
     slot_1xL = jnp.arange(batch["tokens"].shape[1])[None]

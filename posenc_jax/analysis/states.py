@@ -16,6 +16,7 @@ import numpy as np
 from posenc_jax.analysis.texts import Batch, MarkedText, batches, mark_texts
 from posenc_jax.config import ModelConfig
 from posenc_jax.interop.pretrained import FrozenEncoder, layer_names, layer_states
+from posenc_jax.parallel.forward import jit_forward
 from posenc_jax.parallel.mesh import BATCH_AXES, put_batch
 
 Encode = Callable[[np.ndarray, np.ndarray], Any]
@@ -225,7 +226,7 @@ class _BatchMoments(NamedTuple):
     highest_ExD: jax.Array
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jit_forward, static_argnums=0)
 def _encoder_states(model: ModelConfig, params: Any, batch: dict[str, jax.Array]) -> jax.Array:
     return layer_states(model, params, batch["tokens"], batch["segments"])
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 
+from posenc_jax.parallel.forward import jit_forward
 from posenc_jax.parallel.mesh import batch_sharding, replicated, row_by_row, summed_over_data
 from posenc_jax.training.objective import Mean, Objective, Terms
 from posenc_jax.training.state import TrainState, abstract_state
@@ -79,7 +80,7 @@ def make_eval_step(objective: Objective, mesh: Mesh) -> Callable[[Any, dict[str,
             sums, metrics = objective.sums(params, examples, key, train=False)
         return {**losses(sums, objective.weights(examples)), **metrics}
 
-    return jax.jit(look, out_shardings=replicated(mesh))
+    return jit_forward(look, out_shardings=replicated(mesh))
 
 
 def combine(objective: Objective, sums: dict[str, jax.Array], weights: dict[str, jax.Array]) -> jax.Array:

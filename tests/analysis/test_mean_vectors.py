@@ -80,11 +80,11 @@ def test_a_longer_shape_changes_nothing(post, monkeypatch):
 
 def test_as_many_compilations_as_shapes(post):
     rows, _ = sentence_rows(post.pretrained, sentences(400, 5))
-    before = module._pooled._cache_size()
+    before = module._pooled.program()._cache_size()
     mean_vectors(post, rows, 512)
-    assert module._pooled._cache_size() - before <= 3
+    assert module._pooled.program()._cache_size() - before <= 3
     mean_vectors(post, rows[::-1][:77], 512)
-    assert module._pooled._cache_size() - before <= 3
+    assert module._pooled.program()._cache_size() - before <= 3
 
 
 def test_long_texts_are_cut_and_counted_and_no_text_has_no_direction(post):

@@ -22,6 +22,7 @@ from posenc_jax.evaluation.bench.turns import threads
 from posenc_jax.evaluation.tables import Table
 from posenc_jax.model.attention import Attention, Context
 from posenc_jax.model.cost import count_flops
+from posenc_jax.parallel.forward import jit_forward
 from posenc_jax.positions import Places
 
 BLOCKS = {"attention": "configs/convbert.py:attention", "mixed": "configs/convbert.py:convbert"}
@@ -81,7 +82,7 @@ def _call(config: ModelConfig, batch: int, length: int) -> Callable[[], None]:
     keys = iter(jax.random.split(jax.random.key(0), 1 + len(jax.tree.leaves(shapes))))
     params = jax.tree.map(lambda leaf: 0.02 * jax.random.normal(next(keys), leaf.shape), shapes)
     x_BxLxD = jax.random.normal(next(keys), (batch, length, config.width))
-    compiled = jax.jit(f)
+    compiled = jit_forward(f)
 
     def call() -> None:
         jax.block_until_ready(compiled(params, x_BxLxD))

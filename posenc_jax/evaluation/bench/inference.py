@@ -38,11 +38,12 @@ def our_encoder(workload: Workload) -> tuple[Run, str]:
     from flax import linen as nn
 
     from posenc_jax.model.encoder import Encoder
+    from posenc_jax.parallel.forward import jit_forward
 
     encoder, words = Encoder(workload.config.model), workload.words()
     segments_BxL = jax.numpy.ones(words[0].shape, jax.numpy.int32)
     params = nn.unbox(jax.jit(encoder.init)(jax.random.key(0), words[0], segments_BxL))
-    forward = jax.jit(encoder.apply)
+    forward = jit_forward(encoder.apply)
     endless = itertools.cycle(jax.device_put(words))
 
     def run(passes: int) -> None:

@@ -26,6 +26,7 @@ from posenc_jax.evaluation.glue.protocols import Settings
 from posenc_jax.evaluation.metrics import majority, oddities, score
 from posenc_jax.interop.pretrained import Pretrained
 from posenc_jax.objectives.supervised import SCORE_SCALE, Supervised
+from posenc_jax.parallel.forward import jit_forward
 from posenc_jax.parallel.mesh import put_batch
 from posenc_jax.training.layer_decay import layer_decay
 from posenc_jax.training.loop import Every, fit
@@ -194,7 +195,7 @@ def predict(bench: Bench, params: Any, buckets: Sequence[Bucket]) -> np.ndarray:
     return predictions_N
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jit_forward, static_argnums=0)
 def _logits(objective: Supervised, params: Any, batch: dict[str, jax.Array]) -> jax.Array:
     return objective.predict(params, batch)
 

@@ -39,6 +39,7 @@ from posenc_jax.evaluation.tables import REPORT_FILE, write_sections
 from posenc_jax.interop.pretrained import Pretrained, load_pretrained, restore_encoder
 from posenc_jax.model.span_heads import Beams
 from posenc_jax.objectives.spans import Spans
+from posenc_jax.parallel.forward import jit_forward
 from posenc_jax.parallel.mesh import check_batch, make_mesh, put_batch
 from posenc_jax.training.loop import Every, fit
 from posenc_jax.training.state import abstract_state, create_state
@@ -251,7 +252,7 @@ def fine_tune(job: Job, encoder: Any | None, seed: int) -> Any:
 def answer(job: Job, params: Any) -> list[Answered]:
     """Answers of the dev questions, in file order."""
     beams: list[Beams | None] = [None] * len(job.windows)
-    search = jax.jit(lambda params, batch: job.objective.search(params, batch, BEST))
+    search = jit_forward(lambda params, batch: job.objective.search(params, batch, BEST))
     terminal = Terminal(len(job.windows), 0, "SQuAD dev windows")
     done = said = 0
     try:
