@@ -35,7 +35,7 @@ from posenc_jax.interop.pretrained import layer_names, load_encoder
 # DDRP-style (`configs/mth.py`): relative positions of a distance and a direction.
 
 # %%
-ARMS = ("mlm", "mth", "mth_squared")
+ARMS = ("mlm", "mth", "mth_squared")[: 2 if arms.FAST else 3]
 workdirs = {name: arms.trained(f"configs/mth.py:{name},tiny", name) for name in ARMS}
 runs = dict(zip(ARMS, read_runs(list(workdirs.values())), strict=True))
 Markdown(training_table(list(runs.values())).markdown())
@@ -183,7 +183,7 @@ uniform = entropy["mlm"].uniform
 arms.say(
     "At the entropy that its attention has, the curve gives "
     + " and ".join(f"{expected[name]:.3f} for `{name}`, which has {points[name][1]:.3f}" for name in below)
-    + f" (entropies {points['mth'][0]:.2f} and {points['mth_squared'][0]:.2f} nats, without a penalty "
+    + f" (entropies {' and '.join(f'{points[name][0]:.2f}' for name in below)} nats, without a penalty "
     f"{points['mlm'][0]:.2f}, uniform attention {uniform:.2f}): "
     + (
         "in both arms heads differ more than their sharpness explains."

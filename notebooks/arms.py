@@ -5,6 +5,7 @@ FAST=1 in the environment makes all of it in seconds, too short to learn from; N
 
 import contextlib
 import fcntl
+import importlib.metadata
 import importlib.util
 import io
 import os
@@ -16,9 +17,11 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))  # a kernel starts in notebooks/, and the package need not be installed
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # else JAX searches for accelerators; these minutes want none
-# Compilation takes longer than the steps of an arm that is to be ready in seconds.
-os.environ.setdefault("XLA_FLAGS", f"--xla_backend_optimization_level={0 if os.environ.get('FAST') == '1' else 1}")
+if os.environ.get("FAST") == "1" and importlib.metadata.version("jax").startswith("0.10."):
+    # Compilation takes longer than the steps of an arm that is to be ready in seconds.
+    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
 
+import jax  # noqa: E402
 from IPython.display import Markdown, display  # noqa: E402
 
 from posenc_jax.config_files import load_config  # noqa: E402
@@ -32,8 +35,11 @@ from posenc_jax.training.workdir import IMPORTED_FILE  # noqa: E402
 FAST = os.environ.get("FAST") == "1"
 OUT = Path(os.environ.get("NOTEBOOKS_OUT") or REPOSITORY / "out" / "notebooks") / ("fast" if FAST else "")
 SOURCE = "docstrings:flax,optax" if FAST else "docstrings:numpy,scipy,jax"
-LENGTH, VOCAB_SIZE, STEPS = (32, 500, 30) if FAST else (32, 1000, 500)
+LENGTH, VOCAB_SIZE, STEPS, EVAL_ROWS = (32, 500, 12, 64) if FAST else (32, 1000, 500, 512)
 SENTENCES = 40 if FAST else 600
+# An arm with another seed is the same program, and so is a notebook that runs again.
+jax.config.update("jax_compilation_cache_dir", str(OUT / "compiled"))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 EVERY = {"log": 10, "eval": 10, "checkpoint": 1} if not FAST else {"log": 3, "eval": 3, "checkpoint": 1}
 """Parts of a run after each of which it does so."""
 
@@ -49,6 +55,7 @@ def trained(config: str, name: str, steps: int = STEPS, **settings: Any) -> Path
     with `settings` {"train.seed": 1}. FAST=1 cuts `steps`. One name is one arm, in all notebooks."""
     steps = min(steps, STEPS) if FAST else steps
     overrides = {"data.path": str(rows().path), "train.steps": steps, "optimizer.warmup": max(1, steps // 12)}
+    overrides["train.eval_rows"] = EVAL_ROWS
     every = {f"train.{act}_every": max(1, steps // parts) for act, parts in EVERY.items()}
     with _alone(name), contextlib.redirect_stdout(io.StringIO()):  # its losses are drawn, and need not be read
         pretrain(load_config(f"{config},length={LENGTH}", overrides | every | settings), OUT / name)

@@ -182,6 +182,6 @@ def test_training_and_evaluation_lower_on_every_mesh(monkeypatch, mixer, sizes, 
     key = jax.eval_shape(lambda: jax.random.key(0))
     for traced in (
         make_train_step(objective, SGD, mesh).trace(state, batch),
-        make_eval_step(objective, mesh).trace(state.params, batch, key),
+        make_eval_step(objective, mesh).program().trace(state.params, batch, key),
     ):
         assert ("tpu_custom_call" in traced.lower(lowering_platforms=(platform,)).as_text()) == kernels

@@ -19,9 +19,9 @@ from posenc_jax.objectives import pretraining
 from posenc_jax.objectives.pretraining import pretrain
 from posenc_jax.training.trackers import JsonLines
 from posenc_jax.training.workdir import read_config
+from tests.forks import ROOT, Forks
 from tests.tiny_rows import write_rows
 
-ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = {
     "model.width": 16, "model.feed_forward_width": 32, "model.layers": 1, "model.dropout": 0.1, "train.steps": 60,
     "train.batch_size": 8, "train.log_every": 5, "train.eval_every": 20, "train.eval_rows": 16,
@@ -29,12 +29,16 @@ SETTINGS = {
 }  # fmt: skip
 
 
-def command(rows, workdir, **overrides):
+def words(rows, workdir, **overrides):
     settings = {**SETTINGS, **{key.replace("__", "."): value for key, value in overrides.items()}}
     return [
-        sys.executable, "-m", "posenc_jax", "pretrain", "--config", "configs/tupe.py:tupe_r,tiny,length=16",
-        "--data", str(rows), "--workdir", str(workdir), *(f"--config.{key}={value}" for key, value in settings.items()),
+        "pretrain", "--config", "configs/tupe.py:tupe_r,tiny,length=16", "--data", str(rows), "--workdir", str(workdir),
+        *(f"--config.{key}={value}" for key, value in settings.items()),
     ]  # fmt: skip
+
+
+def command(*args, **overrides):
+    return [sys.executable, "-m", "posenc_jax", *words(*args, **overrides)]
 
 
 def environment(cache):
@@ -53,6 +57,7 @@ class Runner:
     def __init__(self, folder: Path) -> None:
         self.folder, self.rows = folder, folder / "rows"
         write_rows(self.rows, train=90)
+        self.forks = Forks(environment(folder / "cache"), folder / "log")
 
     def start(self, workdir, rows=None, **overrides):
         return subprocess.Popen(
@@ -61,14 +66,14 @@ class Runner:
         )  # fmt: skip
 
     def run(self, workdir, rows=None, **overrides):
-        process = self.start(workdir, rows, **overrides)
-        output = process.communicate(timeout=300)[0]
-        return process.returncode, output
+        return self.forks.run(words(rows or self.rows, workdir, **overrides))
 
 
 @pytest.fixture(scope="module")
 def runner(tmp_path_factory):
-    return Runner(tmp_path_factory.mktemp("runs"))
+    runner = Runner(tmp_path_factory.mktemp("runs"))
+    yield runner
+    runner.forks.close()
 
 
 @pytest.fixture(scope="module")

@@ -2,59 +2,28 @@
 
 import concurrent.futures
 import contextlib
-import json
 import os
 import random
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
 
-from tests.objectives.test_pretraining import ROOT, assert_same_end, command, environment
+from tests.forks import Forks
+from tests.objectives.test_pretraining import assert_same_end, environment, words
 from tests.tiny_rows import write_rows
 
-FORKS = """
-import json, os, sys
-import posenc_jax.commands.pretrain, posenc_jax.objectives.pretraining
-from posenc_jax.__main__ import main
-for line in sys.stdin:
-    words, log = json.loads(line)
-    if (child := os.fork()) == 0:
-        file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(file, 1), os.dup2(file, 2)
-        try:
-            code = main(words)
-            sys.stdout.flush()
-        except BaseException:
-            import traceback
-            traceback.print_exc()
-            code = 99
-        os._exit(code)
-    print(child, flush=True)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
-"""Importing takes longer than a run: a process that has done no more than that is forked for each."""
 
-
-class Runs:
+class Runs(Forks):
     """Runs on one folder of rows, one at a time; each Runs of a folder is a lane of its own."""
 
     def __init__(self, folder, lane) -> None:
-        self.folder, self.log = folder, folder / f"log{lane}"
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", FORKS], env=environment(folder / "cache"), cwd=ROOT,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+        super().__init__(environment(folder / "cache"), folder / f"log{lane}")
+        self.folder = folder
 
     def start(self, workdir) -> int:
-        words = command(self.folder / "rows", workdir, train__checkpoint_every=10)
-        print(json.dumps([words[words.index("pretrain") :], str(self.log)]), file=self.process.stdin, flush=True)
-        return int(self.process.stdout.readline())
-
-    def end(self) -> int:
-        return int(self.process.stdout.readline())
+        return super().start(words(self.folder / "rows", workdir, train__checkpoint_every=10))
 
     def run(self, workdir) -> None:
         self.start(workdir)
@@ -68,8 +37,7 @@ def lanes(tmp_path_factory):
     lanes = [Runs(folder, number) for number in range(2)]
     yield lanes
     for lane in lanes:
-        lane.process.stdin.close()
-        lane.process.wait()
+        lane.close()
 
 
 @pytest.fixture(scope="module")

@@ -63,12 +63,13 @@ def _logits(one: PositionMap, model: ModelConfig) -> np.ndarray:
 def _shown(one: PositionMap, model: ModelConfig) -> Html:
     patterns = classify(_logits(one, model))
     untied = int(model.positions.untie_cls)
+    between = f"; of {model.layers} layers the first and the last are shown" * (one.layer is not None)
     made = plot_position_maps(_logits(one, model), patterns, first=untied)
     return picture(
         made,
         f"Positional maps of {_name(one)}, a panel a head: {_counted(patterns)}.",
         f"{_name(one)}: {one.statement}; positions {untied} to {one.map_HxLxL.shape[-1] - 1}"
-        f"{', the row and column of [CLS] left out' * untied}.",
+        f"{', the row and column of [CLS] left out' * untied}{between * (model.layers > 2)}.",
     )
 
 
