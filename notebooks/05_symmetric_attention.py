@@ -82,9 +82,9 @@ Markdown(Table("Base size; the formula holds to the parameter.", COLUMNS, lines,
 # Pairwise starts with M from N(0, 1), so its first logits are sqrt(d) times wider than those of the others. The arm
 # `bert_matched` is the dot product with queries that start as much wider: pairwise's start without its structure. To
 # the learned positions of the paper all arms get RoPE, for with those alone none leaves the plateau within minutes.
-# That was chosen after a look: learned positions alone, with T5's bias, and RoPE alone were tried before, one seed each,
-# and in RoPE alone the dot product ended lowest of three (4.491; pairwise 4.814, symmetric 5.137; 500 steps). So the
-# order of the arms below is that of one choice among several.
+# That was chosen after a look: learned positions alone, with T5's bias, and RoPE alone were tried before, one seed
+# each, and with RoPE alone the dot product ended lowest of three (4.491; pairwise 4.814, symmetric 5.137; 500 steps).
+# So the order of the arms below is that of one choice among several.
 
 # %%
 ARMS = ("bert", "bert_matched", "symmetric", "pairwise")
