@@ -136,9 +136,9 @@ arms.say(
     f"({shifted['centred, squared'] - of['mlm']['centred, squared']:+.0e}). The plain penalty lowered the cosine by "
     f"{fell_words:.3f}"
     + (", which a shift could have done, too. " if 0 < fell_words <= free + 0.05 else ". ")
-    + "Centred and squared, which no shift moves, the penalties lowered "
-    + " and ".join(f"{value:+.4f} (`{name}`)" for name, value in spread.items())
-    + f" of {of['mlm']['centred, squared']:.4f}: "
+    + f"Centred and squared, which no shift moves, the mean of {of['mlm']['centred, squared']:.4f} changed by "
+    + " and ".join(f"{-value:+.4f} (`{name}`)" for name, value in spread.items())
+    + ": "
     + (
         "words have moved apart by that measure, too."
         if min(spread.values()) > 0.1 * of["mlm"]["centred, squared"]
