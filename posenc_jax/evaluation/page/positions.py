@@ -34,7 +34,9 @@ def positions_part(frozen: FrozenEncoder, texts: Texts) -> tuple[Html, list[tupl
     main, others = chosen[-1:], chosen[:-1]
     if any(one.layer is not None for one in chosen):
         main, others = chosen, []
-    shown = [_shown(one, model) for one in main]
+    layers = {one.layer for one in maps} - {None}
+    left_out = f"; of {len(layers)} layers the first and the last are shown" if len(layers) > 2 else ""
+    shown = [_shown(one, model, left_out) for one in main]
     rows = [(_name(one), _counted(classify(_logits(one, model)))) for one in main]
     parts = folded("Each part of the scheme", figures(_shown(one, model) for one in others)) if others else ""
     return join([figures(shown), parts]), rows
@@ -60,16 +62,15 @@ def _logits(one: PositionMap, model: ModelConfig) -> np.ndarray:
     return one.map_HxLxL[:, 1:, 1:] if model.positions.untie_cls else one.map_HxLxL
 
 
-def _shown(one: PositionMap, model: ModelConfig) -> Html:
+def _shown(one: PositionMap, model: ModelConfig, note: str = "") -> Html:
     patterns = classify(_logits(one, model))
     untied = int(model.positions.untie_cls)
-    between = f"; of {model.layers} layers the first and the last are shown" * (one.layer is not None)
     made = plot_position_maps(_logits(one, model), patterns, first=untied)
     return picture(
         made,
         f"Positional maps of {_name(one)}, a panel a head: {_counted(patterns)}.",
         f"{_name(one)}: {one.statement}; positions {untied} to {one.map_HxLxL.shape[-1] - 1}"
-        f"{', the row and column of [CLS] left out' * untied}{between * (model.layers > 2)}.",
+        f"{', the row and column of [CLS] left out' * untied}{note}.",
     )
 
 

@@ -13,7 +13,9 @@ TEXTS = Texts(sentences(8, seed=2), "text:made up")
 LEFT_OUT = "of 3 layers the first and the last are shown"
 
 
-@pytest.mark.parametrize("scheme, names", [("shaw", ["shaw, layer 1", "shaw, layer 3"]), ("t5", ["t5"])])
+@pytest.mark.parametrize(
+    "scheme, names", [("shaw", ["shaw, layer 1", "shaw, layer 3"]), ("t5", ["t5"]), ("learned", ["learned, layer 1"])]
+)
 def test_of_maps_of_every_layer_two_are_shown_and_that_is_said(tmp_path, scheme, names):
     positions = PositionConfig(scheme=scheme, max_length=LENGTH)
     content, rows = positions_part(load_encoder(write_workdir(tmp_path, layers=3, positions=positions)), TEXTS)
