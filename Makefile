@@ -20,7 +20,7 @@ quickstart: .venv/.runtime
 
 # The notebooks among the tests: short, in a folder of their own.
 TEST = out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && \
-  FAST=1 NOTEBOOKS_OUT="$$out" $(BIN)/python -m pytest -q -n 2 --dist loadfile
+  FAST=1 SLIDERS=0 NOTEBOOKS_OUT="$$out" $(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 test: .venv/.test
 	$(TEST) $(PYTEST_ARGS)
@@ -31,7 +31,7 @@ test-full: .venv/.test
 # Cells with sliders are for a kernel that runs: a page has the figures above them. Malloc as the commands have it.
 notebooks: .venv/.notebooks
 	$(BIN)/python notebooks/pair.py
-	GLIBC_TUNABLES=glibc.malloc.hugetlb=1 $(BIN)/python -m nbconvert --log-level WARN --to html --execute \
+	SLIDERS=0 GLIBC_TUNABLES=glibc.malloc.hugetlb=1 $(BIN)/python -m nbconvert --log-level WARN --to html --execute \
 	  --ExecutePreprocessor.timeout=600 --ExecutePreprocessor.store_widget_state=False \
 	  --TagRemovePreprocessor.enabled=True --TagRemovePreprocessor.remove_cell_tags slider \
 	  --output-dir out/notebooks/html notebooks/*.ipynb

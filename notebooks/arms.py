@@ -1,6 +1,7 @@
 """Rows and encoders that the notebooks share: made once in out/notebooks, and taken as they are from then on.
 
-FAST=1 in the environment makes all of it in seconds, too short to learn from; NOTEBOOKS_OUT names another folder.
+FAST=1 in the environment makes all of it in seconds, too short to learn from; NOTEBOOKS_OUT names another folder;
+SLIDERS=0 leaves sliders out.
 """
 
 import contextlib
@@ -85,7 +86,15 @@ def say(text: str) -> None:
 
 
 def slide(draw: Callable[..., Any], **ranges: tuple[int, int]) -> None:
-    """`draw` with a slider for each of its arguments, from least to most; nothing where ipywidgets is not installed."""
+    """`draw` with a slider for each of its arguments, from least to most; nothing where ipywidgets is not installed.
+
+    Where nobody moves sliders (SLIDERS=0) it is drawn once: widgets talk to the kernel while their cell runs, and of
+    requests that cross so a kernel loses one now and then, and is waited for for ever (seen with ipykernel 6.31 and
+    7.4, of four runs one; like ipython/ipykernel issue 1554).
+    """
+    if os.environ.get("SLIDERS") == "0":
+        draw(**{name: most for name, (_, most) in ranges.items()})
+        return
     with contextlib.suppress(ImportError):
         from ipywidgets import interact
 
