@@ -45,6 +45,11 @@ if ! [[ $processes =~ ^[1-9][0-9]*$ ]]; then
   exit 2
 fi
 
+if [ "$processes" != 1 ] && [ "$1" != pretrain ]; then
+  echo "error: --processes $processes is for pretrain; '$1' runs in one process: leave it out" >&2
+  exit 2
+fi
+
 install=(make -C "$root" .venv/.runtime)
 command=("$root/.venv/bin/python" -m posenc_jax "$@")
 port=${PORT:-$((20000 + $$ % 20000))}

@@ -14,6 +14,7 @@ from posenc_jax.evaluation.glue.tables import score_notes, score_sections
 from posenc_jax.evaluation.objective_tables import objective_tables
 from posenc_jax.evaluation.runs import Run
 from posenc_jax.evaluation.tables import REPORT_FILE, Table, write_sections
+from posenc_jax.evaluation.task_tables import task_tables
 
 NOTHING = "-"
 COLUMNS = (
@@ -132,7 +133,8 @@ def duration(seconds: float) -> str:
 
 
 def write_report(runs: Sequence[Run], out: str | Path) -> Path:
-    """Writes OUT/report.md (its sections "Pre-training" and "Fine-tuning") and its pictures; returns the former."""
+    """Writes OUT/report.md and its pictures; returns the former. Its sections are "Pre-training" and, where any run
+    has scores, "Fine-tuning" and "Other tasks"; those that `sts`, `wic` and `squad` keep in that file stay."""
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     training = [table.markdown() for table in (training_table(runs), *objective_tables(runs))]
@@ -145,6 +147,8 @@ def write_report(runs: Sequence[Run], out: str | Path) -> Path:
         if draw_scores(scored, out / SCORES_PICTURE):
             parts.append(f"![scores]({SCORES_PICTURE})")
         sections["Fine-tuning"] = "\n\n".join(parts)
+    if others := task_tables(runs):
+        sections["Other tasks"] = "\n\n".join(table.markdown() for table in others)
     write_sections(out / REPORT_FILE, sections)
     return out / REPORT_FILE
 
@@ -158,6 +162,8 @@ def print_report(runs: Sequence[Run]) -> None:
             table.show()
         for note in score_notes(scored):
             print(note)
+    for table in task_tables(runs):
+        table.show()
 
 
 def fine_tunings(runs: Sequence[Run]) -> dict[str, Sequence[Record]]:

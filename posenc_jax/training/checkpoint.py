@@ -171,7 +171,7 @@ class Checkpoints:
             at = jax.device_put(found.meta["step"], target.step.sharding).astype(target.step.dtype)
             return (TrainState(step=at, params=found.params, opt_state=found.opt_state), found.meta), ""
         except Exception as error:  # whatever a damaged file makes the reader raise
-            return None, _first_line(error) if str(error).strip() else "it is damaged"
+            return None, _first_line(error)
 
     def _remove_half_written(self) -> None:
         """What a run that was killed while it saved has left; orbax would leave it, too. In a bucket nothing bears such
@@ -349,7 +349,9 @@ def _folder(workdir: Path) -> Path:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+    said = (str(error).strip().splitlines() or [""])[0][:300]
+    # What a reader trips over in a damaged file is a name of its own, which says nothing alone.
+    return said if said and isinstance(error, OSError | ValueError | RuntimeError) else f"{type(error).__name__} {said}"
 
 
 @contextlib.contextmanager

@@ -12,11 +12,19 @@ from posenc_jax.evaluation.report import COLUMNS, duration, print_report, traini
 from posenc_jax.evaluation.runs import read_runs
 from posenc_jax.evaluation.tables import write_sections
 from tests.evaluation.glue.score_records import record
+from tests.evaluation.page.test_tasks import STS, WIC, keep
 
 CONFIG = Config(
     model=ModelConfig(vocab_size=50, positions=PositionConfig(scheme="tupe+t5", untie_cls=True)),
     train=TrainConfig(steps=20, batch_size=8),
 )
+
+
+SQUAD = {
+    "task": "squad1", "exact": 81.25, "f1": 88.5, "chance_exact": 0.0, "chance_f1": 4.5, "rows": 10, "train_rows": 20,
+    "start": "step 20 (ab)", "protocol": "bert", "head": "linear", "epochs": 2, "batch_size": 8, "learning_rate": 3e-5,
+    "length": 384, "seed": 3, "seconds": 9.0,
+}  # fmt: skip
 
 
 def make_run(folder, *, seed=0, loss=5.0, finished=True, entropy=6.5, score=None, config=CONFIG):
@@ -98,6 +106,21 @@ def test_the_report_holds_both_tables_and_the_picture(tmp_path, capsys):
     assert (
         "6.200" in printed and "61.00" in printed and "Unigram entropy" in printed and "tupe+t5, untie_cls" in printed
     )
+
+
+def test_scores_of_other_tasks_stand_in_both_and_what_their_commands_wrote_stays(tmp_path, capsys):
+    runs = read_runs([make_run(tmp_path / name) for name in ("a", "b")])
+    assert "Other tasks" not in write_report(runs, tmp_path / "out").read_text()
+    keep(runs[0], "sts", [STS])
+    keep(runs[1], "wic", [WIC])
+    keep(runs[1], "squad", [SQUAD])
+    write_sections(runs[0].workdir / "report.md", {"Sentence similarity": "every layer"})
+    text = write_report(runs, runs[0].workdir).read_text()
+    print_report(runs)
+    printed = capsys.readouterr().out
+    assert "every layer" in text
+    for said in ("81.25", f"{STS['sets'][0]['mean']['spearman'][1]:.2f}", "always the same sense"):
+        assert said in text.partition("## Other tasks")[2] and said in printed
 
 
 def test_the_same_report_again_changes_nothing_and_keeps_what_else_the_file_says(tmp_path):

@@ -219,6 +219,12 @@ def test_no_number_of_processes_is_refused(several, count):
     assert done.returncode == 2 and "--processes" in done.stderr
 
 
+def test_a_command_of_one_process_is_not_started_in_several(several):
+    done = run("launch/local.sh", "--processes", "2", "prepare", "--out", "rows", cwd=several)
+    assert done.returncode == 2 and not done.stdout
+    assert done.stderr == "error: --processes 2 is for pretrain; 'prepare' runs in one process: leave it out\n"
+
+
 def test_the_exit_code_is_left_in_a_file_where_asked(several):
     run("launch/local.sh", "pretrain", "0", cwd=several, CODE_FILE="code", DO_0="exit 3")
     assert (several / "code").read_text() == "3\n"

@@ -357,6 +357,14 @@ def test_a_half_written_step_is_not_taken_for_a_checkpoint(tmp_path):
     assert int(restore(tmp_path)[0].step) == 1
 
 
+def test_the_reason_is_more_than_a_name_that_the_reader_missed(tmp_path):
+    save(tmp_path, [1])
+    path = tmp_path / FOLDER / "1" / "params" / "_METADATA"
+    path.write_text(path.read_text().replace("key_type", "kez_type"))
+    with pytest.raises(UserError, match=r"can be read \(KeyError 'key_type'\)"):
+        restore(tmp_path)
+
+
 def test_when_no_step_can_be_read_nothing_is_moved_and_the_mend_is_named(tmp_path):
     save(tmp_path, [1])
     truncate(tmp_path / FOLDER / "1")

@@ -26,10 +26,11 @@ def read_records(folder: Path) -> list[Record]:
         return []
     try:
         records = json.loads(path.read_text("utf-8"))
-        if not all(isinstance(record, dict) and {"task", "exact", "f1", "seed"} <= record.keys() for record in records):
-            raise ValueError("not a list of records")
-    except (ValueError, TypeError) as error:
-        raise UserError(f"{path} is damaged ({error}); move it away and run `squad` again") from error
+        squad_table(records)  # whoever reads them can show them
+    except (ValueError, TypeError, KeyError) as error:
+        raise UserError(
+            f"{path} is damaged ({type(error).__name__}: {error}); move it away and run `squad` again"
+        ) from error
     return records
 
 
