@@ -111,7 +111,7 @@ class ModelConfig:
     """What matrices are multiplied in. Parameters, norms, logits, softmax and losses stay float32 (float64 needs
     JAX_ENABLE_X64=1 and is for checks)."""
     scan: bool = True
-    """One compiled layer for all (compile time does not grow with depth)."""
+    """One compiled layer for all (compile time does not grow with depth); on TPU meshes of several axes always."""
     remat: bool = False
     """Recompute each layer in the backward pass instead of keeping its activations."""
     kernels: Literal["auto", "xla", "pallas"] = "auto"

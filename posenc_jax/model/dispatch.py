@@ -152,6 +152,15 @@ def _chip() -> str | None:
     return chip.name if chip else None
 
 
+def can_be_written_out() -> bool:
+    """Whether layers may stand one after the other in the program. Each is then a call of one function, in which XLA
+    for TPU (libtpu 0.0.42) takes the parts of a kernel for those of a whole batch where the computation is itself a
+    part along "data", and ends its process."""
+    mesh = jax.sharding.get_abstract_mesh()
+    is_part = AxisType.Manual in mesh.axis_types
+    return not (is_part and math.prod(_automatic().values()) > 1 and _device()[0] == "tpu")
+
+
 def _interpreted() -> bool:
     return _device()[0] == "cpu"
 

@@ -11,6 +11,7 @@ from posenc_jax.config import Config, ModelConfig, config_to_dict
 from posenc_jax.errors import UsageError
 from posenc_jax.layers import Dropout, Norm, Projection, lookup, weights
 from posenc_jax.model.attention import WEIGHTS, Attention, Context
+from posenc_jax.model.dispatch import can_be_written_out
 from posenc_jax.model.feed_forward import FeedForward
 from posenc_jax.model.similarity import HEADS, WORDS, word_cosines
 from posenc_jax.parallel.mesh import constrain, gathered
@@ -138,7 +139,7 @@ def check_encoder(config: ModelConfig, length: int) -> None:
 
 
 def _stack(config: ModelConfig) -> type[nn.Module]:
-    """`config.layers` layers whose parameters lie stacked on a leading axis, rolled or not."""
+    """`config.layers` layers whose parameters lie stacked on a leading axis, in a loop or written out."""
     layer = nn.remat(Layer, prevent_cse=False) if config.remat else Layer
     return nn.scan(
         layer,
@@ -146,7 +147,7 @@ def _stack(config: ModelConfig) -> type[nn.Module]:
         split_rngs={"params": True, "dropout": True},
         in_axes=nn.broadcast,
         length=config.layers,
-        unroll=1 if config.scan else config.layers,
+        unroll=1 if config.scan or not can_be_written_out() else config.layers,
         metadata_params={nn.PARTITION_NAME: "layers"},
     )
 

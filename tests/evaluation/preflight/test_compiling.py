@@ -148,6 +148,14 @@ def test_the_program_of_a_mesh_of_three_axes_sends_and_holds_as_much_as_before(a
 
 
 @needs_libtpu
+@pytest.mark.parametrize("mesh", [{"mesh.fsdp": 4}, {"mesh.fsdp": 2, "mesh.tensor": 2}], ids=str)
+def test_layers_that_would_be_written_out_compile_with_kernels_on_every_mesh(ask, mesh):
+    spec = "configs/convbert.py:convbert_mlm,tiny" if "mesh.tensor" not in mesh else "configs/tupe.py:tupe_r,tiny"
+    facts = ask(question(spec, draft=True, **{"model.scan": False, **mesh}))
+    assert {"biased_attention_backward", "biased_attention_forward"} <= set(facts["pallas_kernels"])
+
+
+@needs_libtpu
 @pytest.mark.parametrize("variant, most", [("configs/tupe.py:tupe_r", 7.3), ("configs/convbert.py:convbert_mlm", 10.3)])
 def test_kernels_save_what_32_rows_of_512_need(ask, variant, most):
     """Twelve layers, none of them computed twice."""
