@@ -26,7 +26,16 @@ _LISTED = re.compile(r"(?:replica_groups|source_target_pairs)=\{(\{[\d,{} ]*\})?
 _MESH = re.compile(r"replica_groups=mesh\[(.*?)\](?:, device_ids=\(([^{]*)\))? ?\{(.*?)\}")
 _ORDER = re.compile(r"\[([\d,]+)\](?:T\(([\d,]+)\))?")
 _AXIS = re.compile(r"'([^']+)'(?:=(\d+)|:\((\d+)\)(\d+))?")
+_BETWEEN = re.compile(
+    r" = \((?P<shape>[^ ]+), .*? send\(.*_xla_megascale_target=\"\{(?P<slices>[\d,:]+)\}"
+    r".*_xla_megascale_transfer_type=\"(?P<kind>\w+)\""
+)
+"""TPU: what slices tell each other goes through the hosts."""
 _IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=(\[[\d,]+\](?:T\([\d,]+\))?)")
+
+
+SLICES = "slices"
+"""Stands for the axis of a mesh in what goes between slices, over the data center's network."""
 
 
 class Collective(NamedTuple):
@@ -35,7 +44,8 @@ class Collective(NamedTuple):
     kind: str
     """As XLA names it: "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute" ..."""
     axes: tuple[str, ...]
-    """Mesh axes along which the devices of a group differ; ("?",) where the text does not say so readably."""
+    """Mesh axes along which the devices of a group differ, or `SLICES` alone: of what meets along "data" the compiler
+    makes sums within each slice, and one between them. ("?",) where the text does not say so readably."""
     group: int
     """Devices that take part in one (the largest group, where they differ)."""
     count: int
@@ -55,6 +65,12 @@ def collectives(hlo_text: str, mesh: Mesh) -> list[Collective]:
     found: dict[tuple[str, tuple[str, ...]], list[int]] = defaultdict(lambda: [0, 0, 0])
     seen: set[str] = set()
     for name, line, times in _runs(hlo_text):
+        if between := _BETWEEN.search(line):
+            total = found[between["kind"].lower().replace("_", "-"), (SLICES,)]
+            total[0] = max(total[0], _count(between["slices"]))
+            total[1] += times
+            total[2] += times * _bytes(between["shape"], "send", False, 1)
+            continue
         match, piece = _OPERATION.match(line), _PIECE.search(line)
         if not match or (piece and piece[1] in seen):
             continue
@@ -127,6 +143,11 @@ def _order(text: str) -> np.ndarray:
     sizes = _numbers(counted[1])
     ids = np.arange(math.prod(sizes)).reshape(sizes)
     return (ids.transpose(_numbers(counted[2])) if counted[2] else ids).ravel()
+
+
+def _count(text: str) -> int:
+    """Of the numbers in "1,2" or "1:4,7"."""
+    return sum(int(last or first) - int(first) + 1 for first, last in re.findall(r"(\d+)(?::(\d+))?", text))
 
 
 def _numbers(text: str) -> list[int]:

@@ -28,4 +28,5 @@ def test_figures_are_a_devices_and_their_source_is_named():
     for chip in CHIPS:
         assert chip.source and 100 < chip.bf16_flops / chip.hbm_bandwidth < 1000, chip  # flops a byte: no slip of units
         assert 2**34 <= chip.hbm_bytes < 2**38 and 1e11 < chip.ici_bandwidth < chip.hbm_bandwidth, chip
+        assert chip.dcn_bandwidth is None or 1e9 < chip.dcn_bandwidth < chip.ici_bandwidth / 10, chip
     assert len({kind for chip in CHIPS for kind in chip.kinds}) == sum(len(chip.kinds) for chip in CHIPS)

@@ -54,6 +54,17 @@ def test_groups_that_are_not_understood_are_told(groups):
     assert found.axes == ("?",) and found.bytes == 160
 
 
+@pytest.mark.parametrize("slices, count", [("1,2", 2), ("1:4", 4), ("1:3,7", 4)])
+def test_what_is_sent_between_slices_stands_apart(slices, count):
+    send = (
+        "%send.1 = (f32[10,4]{1,0:T(2,128)}, u32[], token[]) send(%p, %after-all), channel_id=3, "
+        'is_host_transfer=true, frontend_attributes={_xla_host_transfer_handler_name="xla_megascale_runtime",'
+        f'_xla_megascale_target="{{{slices}}}x{{0:7}}",_xla_megascale_transfer_type="ALL_REDUCE"}}'
+    )
+    done = "%send-done = token[] send-done(%send.1), channel_id=3, is_host_transfer=true"
+    assert collectives(program(send, done), MESH) == [Collective("all-reduce", ("slices",), count, 1, 160)]
+
+
 def test_groups_of_one_device_send_nothing():
     assert collectives(program(all_reduce("replica_groups={{0},{1},{2},{3},{4},{5},{6},{7}}")), MESH) == []
 

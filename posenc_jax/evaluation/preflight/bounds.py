@@ -9,6 +9,7 @@ from typing import Any
 from posenc_jax.config import Config
 from posenc_jax.objectives.cost import networks
 from posenc_jax.parallel.chips import Chip
+from posenc_jax.parallel.collectives import SLICES
 
 _BYTES = {"float32": 4, "bfloat16": 2, "float64": 8}
 
@@ -36,14 +37,17 @@ def sent(collective: Mapping[str, Any]) -> float:
 
 
 def step_bound(chip: Chip, config: Config, length: int, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Seconds that a step takes at least, what binds, and what that is in tokens a second. The network counts where
-    the program is known, all of it within a slice: of what goes between slices no figure is published per chip."""
+    """Seconds that a step takes at least, what binds, and what that is in tokens a second. The networks, within slices
+    (ICI) and between them (DCN), count where the program is known and a figure of the chip is."""
     seconds = {
         "compute": sum(facts["flops"].values()) / facts["devices"] / chip.bf16_flops,
         "HBM": hbm_traffic(config, length, facts) / chip.hbm_bandwidth,
     }
     if "collectives" in facts:
-        seconds["ICI"] = sum(map(sent, facts["collectives"])) / chip.ici_bandwidth
+        between = [row for row in facts["collectives"] if SLICES in row["axes"]]
+        seconds["ICI"] = sum(sent(row) for row in facts["collectives"] if row not in between) / chip.ici_bandwidth
+        if between and chip.dcn_bandwidth:
+            seconds["DCN"] = sum(map(sent, between)) / chip.dcn_bandwidth
     by = max(seconds, key=seconds.__getitem__)
     tokens = config.train.batch_size * length
     return {"seconds": seconds[by], "by": by, "parts": seconds, "tokens_per_second": tokens / seconds[by]}

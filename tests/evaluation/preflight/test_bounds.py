@@ -39,5 +39,14 @@ def test_the_slowest_part_binds():
     assert (computing["by"], computing["seconds"], computing["tokens_per_second"]) == ("compute", 8, 32 * 64 / 8)
     reading = bound(state_bytes=int(819e9))
     assert reading["by"] == "HBM" and reading["seconds"] == pytest.approx(2, rel=1e-5)
-    sending = bound(collectives=[{"kind": "all-gather", "group": 2, "bytes": 400e9}])
+    sending = bound(collectives=[{"kind": "all-gather", "axes": ("data",), "group": 2, "bytes": 400e9}])
     assert (sending["by"], sending["seconds"]) == ("ICI", 1)
+
+
+def test_what_goes_between_slices_takes_the_slower_network():
+    chip, config = chip_of("TPU v5 lite"), make(**{"train.batch_size": 32}).config
+    row = {"kind": "all-reduce", "axes": ("slices",), "group": 2, "bytes": 25e9}
+    parts = step_bound(chip, config, 64, FACTS | {"collectives": [row]})["parts"]
+    assert (parts["DCN"], parts["ICI"]) == (8, 0)  # 25 Gb/s a chip
+    parts = step_bound(chip_of("TPU v4"), config, 64, FACTS | {"collectives": [row]})["parts"]
+    assert "DCN" not in parts and parts["ICI"] == 0

@@ -148,6 +148,16 @@ def test_the_program_of_a_mesh_of_three_axes_sends_and_holds_as_much_as_before(a
 
 
 @needs_libtpu
+def test_slices_tell_each_other_the_gradients_once(ask):
+    spec = load_config("configs/tupe.py:tupe_r,tiny", {"model.vocab_size": 32_768})
+    facts = ask(Question(spec, 64, parse_topology("v5e:2x2", 2), draft=True))
+    (between,) = (row for row in facts["collectives"] if "slices" in row["axes"])
+    assert (between["kind"], between["group"]) == ("all-reduce", 2)
+    # At least each chip its quarter; at most, where a sum within the slice is not scattered, all.
+    assert facts["parameters"] <= between["bytes"] <= 4.01 * facts["parameters"]
+
+
+@needs_libtpu
 @pytest.mark.parametrize("mesh", [{"mesh.fsdp": 4}, {"mesh.fsdp": 2, "mesh.tensor": 2}], ids=str)
 def test_layers_that_would_be_written_out_compile_with_kernels_on_every_mesh(ask, mesh):
     spec = "configs/convbert.py:convbert_mlm,tiny" if "mesh.tensor" not in mesh else "configs/tupe.py:tupe_r,tiny"
