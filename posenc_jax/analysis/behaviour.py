@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posenc_jax.analysis.checks import check_choice
 from posenc_jax.analysis.texts import Batch
 from posenc_jax.config import MlmConfig, ModelConfig
 from posenc_jax.data.masking import mask_tokens
@@ -27,6 +28,7 @@ from posenc_jax.parallel.forward import jit_forward
 from posenc_jax.training.checkpoint import read_params
 
 Which = Literal["output", "attention", "embedding"]
+OfLayer = Literal["output", "attention"]
 Examples = Mapping[str, np.ndarray | jax.Array]
 """A batch of hidden words: "tokens" and "segments" [B, L]; "predicted", "target" and "predicted_weight" [B, M]."""
 
@@ -85,6 +87,7 @@ def zero_ln(encoder: Any, dims: Collection[int], which: Which = "output", layers
     is the LayerNorm of the embeddings and takes no `layers`. Raises `ValueError` for a dimension or layer that is not
     there.
     """
+    check_choice("which", which, Which)
     if which == "embedding":
         if layers is not None:
             raise ValueError(f"layers={layers}: the LayerNorm of the embeddings is of none of them")
@@ -120,13 +123,14 @@ def kl_influence(
     examples: Iterable[Examples],
     layer: int,
     dims: Sequence[int],
-    which: Which = "output",
+    which: OfLayer = "output",
 ) -> np.ndarray:
     """Float64 [K], nats: how far the predictions of hidden words move when one dimension is zeroed in one layer.
 
     KL(P whole || P without) averaged over the hidden words, a pass over the examples for each dimension (Timkey and van
     Schijndel 2021, who ask the last four layers). `zero_ln` says what is zeroed.
     """
+    check_choice("which", which, OfLayer)
     sums: list[list[Any]] = [[] for _ in dims]
     for batch in examples:
         batch = dict(batch)

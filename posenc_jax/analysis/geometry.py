@@ -13,6 +13,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from posenc_jax.analysis.checks import check_choice
+
+Ranking = Literal["signed", "absolute"]
+Metric = Literal["cos", "l2"]
 CHUNK = 8192
 """Pairs whose products are held at a time: 50 MB at width 768."""
 
@@ -149,9 +153,7 @@ def cosine_contributions(vectors_ExNxD: np.ndarray, pairs_Px2: np.ndarray) -> np
     return np.stack(sums) / len(pairs_Px2)
 
 
-def top_share(
-    contributions_ExD: np.ndarray, k: int = 3, by: Literal["signed", "absolute"] = "signed"
-) -> tuple[np.ndarray, np.ndarray]:
+def top_share(contributions_ExD: np.ndarray, k: int = 3, by: Ranking = "signed") -> tuple[np.ndarray, np.ndarray]:
     """The `k` coordinates that contribute most, [E, k], and their contributions over the anisotropy, [E, k].
 
     "signed" is the ranking of the paper for contextual models, "absolute" for static vectors. Shares may be negative
@@ -165,8 +167,8 @@ def informativity(
     vectors_ExNxD: np.ndarray,
     pairs_Px2: np.ndarray,
     ks: tuple[int, ...] = (1, 3, 5),
-    metric: Literal["cos", "l2"] = "cos",
-    by: Literal["signed", "absolute"] = "signed",
+    metric: Metric = "cos",
+    by: Ranking = "signed",
 ) -> np.ndarray:
     """[E, K]: r^2 between the similarities of pairs and those without the first k coordinates, for each of `ks`.
 
@@ -174,6 +176,7 @@ def informativity(
     mean contribution to the cosine (`by` as in `top_share`), "l2" by mean |u_i - v_i|, and compares Euclidean
     distances (Timkey & van Schijndel 2021). NaN where one side does not vary.
     """
+    check_choice("metric", metric, Metric)
     _check(vectors_ExNxD, pairs_Px2)
     found = []
     for layer_NxD in vectors_ExNxD:
@@ -200,6 +203,7 @@ def _similarity(u_PxD: np.ndarray, v_PxD: np.ndarray, metric: str) -> np.ndarray
 
 
 def _ranking(values_ExD: np.ndarray, by: str) -> np.ndarray:
+    check_choice("by", by, Ranking)
     keys_ExD = {"signed": values_ExD, "absolute": abs(values_ExD)}[by]
     return np.argsort(-keys_ExD, axis=1, kind="stable")
 
@@ -242,7 +246,7 @@ def _unit(rows_NxD: np.ndarray) -> np.ndarray:
 
 def _raw_pairs(layer_NxD: np.ndarray, pairs_Px2: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     for first in range(0, len(pairs_Px2), CHUNK):
-        chosen_Px2 = pairs_Px2[first : first + CHUNK]
+        chosen_Px2 = np.asarray(pairs_Px2[first : first + CHUNK])
         yield np.asarray(layer_NxD[chosen_Px2[:, 0]], np.float64), np.asarray(layer_NxD[chosen_Px2[:, 1]], np.float64)
 
 
@@ -258,5 +262,8 @@ def _of_words(vectors_ExNxD: np.ndarray, occurrences: Mapping[str, np.ndarray], 
 
 
 def _check(vectors_ExNxD: np.ndarray, pairs_Px2: np.ndarray) -> None:
-    if vectors_ExNxD.ndim != 3 or pairs_Px2.ndim != 2 or pairs_Px2.shape[1] != 2 or not len(pairs_Px2):
-        raise ValueError(f"pairs {pairs_Px2.shape} of vectors {vectors_ExNxD.shape}: wanted [P, 2] of [E, N, D]")
+    shape = np.shape(pairs_Px2)
+    if np.ndim(vectors_ExNxD) != 3 or len(shape) != 2 or shape[1] != 2 or not shape[0]:
+        raise ValueError(f"pairs {shape} of vectors {np.shape(vectors_ExNxD)}: wanted [P, 2] of [E, N, D]")
+    if (lowest := np.min(pairs_Px2)) < 0 or np.max(pairs_Px2) >= vectors_ExNxD.shape[1]:
+        raise ValueError(f"pairs from {lowest} to {np.max(pairs_Px2)} of {vectors_ExNxD.shape[1]} vectors")

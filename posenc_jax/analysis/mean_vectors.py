@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posenc_jax.analysis.checks import check_finite
 from posenc_jax.config import ModelConfig
 from posenc_jax.interop.pretrained import FrozenEncoder, Pretrained, layer_names, layer_states
 from posenc_jax.parallel.forward import jit_forward
@@ -49,7 +50,8 @@ def mean_vectors(encoder: FrozenEncoder, rows: Sequence[Row], batch_tokens: int 
 
     A row without such slots has a vector of zeros. Rows are grouped by length into shapes of 16, 32, 64, ... slots and
     about `batch_tokens` slots a batch. That changes speed alone, but where a ConvBERT's convolutions leak
-    (`convolution.mask=False`, the published form): there padding is part of the model.
+    (`convolution.mask=False`, the published form): there padding is part of the model. Raises `UserError` for vectors
+    that are not finite.
     """
     model = encoder.pretrained.model
     vectors_NxExD = np.zeros((len(rows), len(layer_names(model)), model.width), np.float32)
@@ -60,6 +62,7 @@ def mean_vectors(encoder: FrozenEncoder, rows: Sequence[Row], batch_tokens: int 
             _fetch(vectors_NxExD, *waiting.pop(0))
     for index_B, pooled_BxExD in waiting:
         _fetch(vectors_NxExD, index_B, pooled_BxExD)
+    check_finite(np.isfinite(vectors_NxExD).all((0, 2)), layer_names(model))
     return vectors_NxExD
 
 

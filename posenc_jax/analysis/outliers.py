@@ -47,8 +47,11 @@ def z_scores(mean_ExD: np.ndarray, *, robust: bool) -> np.ndarray:
 
     Plain: mean and standard deviation, which one spike inflates so that its own z stays under sqrt(D - 1). Robust:
     median, and the median distance to it x 1.4826, which is one deviation of a normal. Where the spread is 0 so is z,
-    and infinite of what lies beside it.
+    and infinite of what lies beside it. Raises `ValueError` for a mean that is not finite.
     """
+    if not np.isfinite(mean_ExD).all():
+        layer, dim = np.argwhere(~np.isfinite(mean_ExD))[0].tolist()
+        raise ValueError(f"the mean of layer {layer} is {mean_ExD[layer, dim]} in dimension {dim}: nothing stands out")
     if robust:
         centred_ExD = mean_ExD - np.median(mean_ExD, 1, keepdims=True)
         spread_Ex1 = 1.4826 * np.median(np.abs(centred_ExD), 1, keepdims=True)
@@ -70,7 +73,7 @@ def find_outliers(
 ) -> dict[int, list[Outlier]]:
     """{layer's place: its outliers, the farthest first}: dimensions that are the smallest or the largest in at least
     `share` of the tokens, or whose |z| is at least `z`. The three arrays are those of `states.Moments`, or made by
-    `mean_vectors` and `extremum_share`.
+    `mean_vectors` and `extremum_share`. Raises `ValueError` for means that are not finite.
 
     Luo et al. (2021) give no number and read figures; this rule is ours, so both numbers come with each outlier.
     """
@@ -87,14 +90,20 @@ def find_outliers(
     return found
 
 
-def persistent_outliers(found: Mapping[int, Sequence[Outlier]], min_layers: int | None = None) -> list[int]:
+def persistent_outliers(
+    found: Mapping[int, Sequence[Outlier]], layers: Sequence[str], min_layers: int | None = None
+) -> list[int]:
     """Dimensions that are outliers, on one side, in at least `min_layers` of the layers; most layers first.
 
-    An outlier of a model is one that persists: isolated spikes in single layers also come without positions
-    (positional_artefacts.md 2.4). None is half of the layers, our choice; published ones of large models last shorter.
+    `layers` are the names of `found`'s: "last" is layer n once more, after the final LayerNorm, and counts with it. An
+    outlier of a model is one that persists: isolated spikes in single layers also come without positions
+    (positional_artefacts.md 2.4). None is half of the layers and at least two, our choice; published ones of large
+    models last shorter.
     """
-    min_layers = -(-len(found) // 2) if min_layers is None else min_layers
-    counts = Counter((row.dim, row.sign) for rows in found.values() for row in rows)
+    layer_of = {place: place - (layers[place] == "last") for place in found}
+    min_layers = max(2, -(-len(set(layer_of.values())) // 2)) if min_layers is None else min_layers
+    where = {(layer_of[place], row.dim, row.sign) for place, rows in found.items() for row in rows}
+    counts = Counter((dim, sign) for _, dim, sign in where)
     kept = [(number, dim) for (dim, _), number in counts.items() if number >= min_layers]
     return list(dict.fromkeys(dim for _, dim in sorted(kept, key=lambda pair: (-pair[0], pair[1]))))
 
@@ -130,7 +139,11 @@ def ln_sigma_outliers(
 
 def param_rank(scale_nxmxD: np.ndarray, bias_nxmxD: np.ndarray, dims: Sequence[int], *, absolute: bool) -> np.ndarray:
     """Int [n, m, 2, len(dims)]: 1 for the dimension with the largest scale (0 on the third axis) or bias (1) of its
-    LayerNorm, 2 for the next; `absolute` ranks by distance from 0 (Luo et al. 2021, 3.2)."""
+    LayerNorm, 2 for the next; `absolute` ranks by distance from 0 (Luo et al. 2021, 3.2). Raises `ValueError` for a
+    dimension that is not there."""
+    width = scale_nxmxD.shape[-1]
+    if wrong := [dim for dim in dims if not 0 <= dim < width]:
+        raise ValueError(f"dimensions {wrong} of LayerNorms over {width}")
     values_nxmx2xD = np.stack([scale_nxmxD, bias_nxmxD], 2)
     values_nxmx2xD = np.abs(values_nxmx2xD) if absolute else values_nxmx2xD
     chosen = values_nxmx2xD[..., list(dims)]

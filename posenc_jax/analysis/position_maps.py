@@ -49,6 +49,8 @@ def position_maps(
 
     Raises `UsageError` for a scheme without a map, one that needs words where there are none, and rows too long for it.
     """
+    if length < 1:
+        raise UsageError(f"length={length}: a map is of at least one position")
     check_scheme(model, length)
     names, said = part_names(model.positions), model.positions.scheme
     if not names:

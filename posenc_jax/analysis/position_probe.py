@@ -13,6 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from posenc_jax.analysis.checks import check_choice
+
+Mode = Literal["gold", "pred", "all"]
+
 
 class Probe(NamedTuple):
     """Logits of positions are x W^T, plus the bias where there is one."""
@@ -118,7 +122,7 @@ def contributions(
     states_NxD: np.ndarray,
     position_N: np.ndarray | None = None,
     *,
-    mode: Literal["gold", "pred", "all"],
+    mode: Mode,
     center: bool,
 ) -> np.ndarray:
     """Float64: the mean over tokens of |w v|, for each dimension (Luo et al. 2021, 4.1: c(i) = |w_i v_i|).
@@ -129,6 +133,7 @@ def contributions(
     """
     from scipy.sparse import csr_array
 
+    check_choice("mode", mode, Mode)
     states_NxD = states_NxD.astype(np.float64)
     size_NxD = np.abs(states_NxD - states_NxD.mean(0) if center else states_NxD)
     weights_PxD = np.abs(probe.weights_PxD)

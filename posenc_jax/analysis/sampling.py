@@ -7,13 +7,17 @@ from typing import Literal
 
 import numpy as np
 
+from posenc_jax.analysis.checks import check_choice
 from posenc_jax.analysis.states import TokenStates
+
+Scheme = Literal["one_token_per_sentence", "any_two_tokens"]
+Unit = Literal["word", "token"]
 
 
 def sample_pairs(
     states: TokenStates,
     n: int = 1000,
-    scheme: Literal["one_token_per_sentence", "any_two_tokens"] = "one_token_per_sentence",
+    scheme: Scheme = "one_token_per_sentence",
     *,
     exclude_special: bool = True,
     seed: int = 0,
@@ -25,6 +29,7 @@ def sample_pairs(
     Schijndel's: both uniform over all tokens, so that long sentences weigh more and a pair may lie in one sentence.
     Whether Luo et al. let special tokens take part is not known. Raises `ValueError` where no pair can be made.
     """
+    check_choice("scheme", scheme, Scheme)
     rng = np.random.default_rng(seed)
     allowed_N = np.flatnonzero(~states.special_N) if exclude_special else np.arange(len(states))
     if scheme == "any_two_tokens":
@@ -48,7 +53,7 @@ def occurrences(
     n_words: int = 1000,
     max_occurrences: int | None = None,
     *,
-    unit: Literal["word", "token"] = "word",
+    unit: Unit = "word",
     exclude_punctuation: bool = True,
     seed: int = 0,
 ) -> dict[str, np.ndarray]:
@@ -61,6 +66,7 @@ def occurrences(
     part. In alphabetical order; fewer words where there are fewer, none where there are none. Raises `ValueError` for
     "word" where the texts are not known, or a word has several rows.
     """
+    check_choice("unit", unit, Unit)
     rng = np.random.default_rng(seed)
     allowed_N = np.flatnonzero(~states.special_N & ~(states.punctuation_N & exclude_punctuation))
     if unit == "word":

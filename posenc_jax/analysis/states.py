@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posenc_jax.analysis.checks import check_finite
 from posenc_jax.analysis.texts import Batch, MarkedText, batches, mark_texts
 from posenc_jax.config import ModelConfig
 from posenc_jax.interop.pretrained import FrozenEncoder, layer_names, layer_states
@@ -115,7 +116,7 @@ def collect_states(
     Takes whole texts in their order until the next would make more than `max_tokens` tokens: what is kept is
     E x `max_tokens` x D float32, and no more texts are read. A random part of a corpus is `texts.sample_texts`.
     `special` keeps [CLS] and [SEP], which are marked. `names` of the layers are by default 0, 1, ... Raises
-    `ValueError` where not one text fits.
+    `ValueError` where not one text fits, `UserError` for states that are not finite.
     """
     kept = _first_texts(texts, special, max_tokens)
     marks = {name: np.concatenate([part[name] for _, part in kept]) for name in kept[0][1]}
@@ -134,6 +135,7 @@ def collect_states(
             states_ExNxD[:, start : start + len(place_K)] = states_ExBxLxD[:, row, place_K]
     words = {text.sentence: text.words for text, _ in kept}
     names = tuple(names or map(str, range(len(states_ExNxD))))
+    check_finite([np.isfinite(layer_NxD).all() for layer_NxD in states_ExNxD], names)
     return TokenStates(states_ExNxD=states_ExNxD, words=words, layers=names, **marks)
 
 
@@ -141,7 +143,7 @@ def stream_moments(encode: Encode, texts: Iterable[MarkedText], length: int, *, 
     """Moments of all tokens of any number of texts, [CLS] and [SEP] among them or not: one pass that keeps two batches.
 
     A batch is reduced where its states lie, in float32 about its own mean; batches are joined in float64 (Chan, Golub
-    and LeVeque 1983). Raises `ValueError` where there is no token.
+    and LeVeque 1983). Raises `ValueError` where there is no token, `UserError` for states that are not finite.
     """
 
     def reduced(batch: Batch) -> _BatchMoments:
@@ -162,6 +164,7 @@ def stream_moments(encode: Encode, texts: Iterable[MarkedText], length: int, *, 
         count, lowest, highest = count + more, lowest + part.lowest_ExD, highest + part.highest_ExD
     if not count:
         raise ValueError("there is no token to take moments of")
+    check_finite(np.isfinite(squares).all(1), [*map(str, range(len(mean)))])
     return Moments(count, mean, squares / count, lowest / count, highest / count)
 
 
@@ -199,7 +202,11 @@ def _first_texts(
         }
         kept.append((text, marks))
     if not kept:
-        raise ValueError(f"no text has a word and at most {max_tokens} tokens")
+        raise ValueError(
+            f"the first text has {tokens:,} tokens, and at most {max_tokens:,} are kept"
+            if tokens
+            else "no text has a word"
+        )
     return kept
 
 

@@ -3,7 +3,10 @@
 Rows run in batches of a few fixed shapes. Shape letters: B rows of a batch, L slots.
 """
 
+import functools
 import re
+import sys
+import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -12,7 +15,13 @@ import numpy as np
 from posenc_jax.analysis.mean_vectors import BATCH_TOKENS, SHORTEST
 from posenc_jax.data.wordpiece import AnyTokenizer
 
-_WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
+
+@functools.cache
+def _words_of() -> re.Pattern:
+    """Accents and vowel signs of their own (Unicode's marks) are part of the letter before them."""
+    marks = "".join(char for char in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(char)[0] == "M")
+    run = rf"(?:\w[{re.escape(marks)}]*)+"
+    return re.compile(rf"{run}(?:['’]{run})*|[^\w\s]")
 
 
 class MarkedText(NamedTuple):
@@ -41,13 +50,17 @@ class Batch(NamedTuple):
 def mark_texts(tokenizer: AnyTokenizer, texts: Iterable[str], length: int) -> Iterator[MarkedText]:
     """Each text as a row of at most `length` slots, its end cut off; a text without a word is passed over.
 
-    A word is a run of letters and digits, apostrophes within, or one other character that is no white space (our
-    choice: the papers do not say). A subword belongs to the word that its first character is of; where a tokenizer
-    joins words in one piece, those after the first have no slot.
+    A word is a run of letters with their accents and digits, apostrophes within, or one other character that is no
+    white space (our choice: the papers do not say). A subword belongs to the word that its first character is of; where
+    a tokenizer joins words in one piece, those after the first have no slot. Raises `ValueError` for what is no text.
     """
+    if isinstance(texts, str):
+        raise ValueError(f"texts={texts[:40]!r} is one text, not a list of them")
     room = length - 2
     for number, text in enumerate(texts):
-        spans = [match.span() for match in _WORD.finditer(text)]
+        if not isinstance(text, str):
+            raise ValueError(f"text {number} is {text!r}, no text")
+        spans = [match.span() for match in _words_of().finditer(text)]
         ids, offsets = tokenizer.encode_with_offsets(text)
         if not spans or not ids:
             continue

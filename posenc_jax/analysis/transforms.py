@@ -20,6 +20,9 @@ def clip_dims(dims: Collection[int] | Mapping[int, Collection[int]]) -> Transfor
     through the model: report both.
     """
 
+    if not isinstance(dims, Collection):
+        raise ValueError(f"dims={dims!r} is no collection of dimensions; one is [{dims!r}]")
+
     def clip(vectors_ExNxD: np.ndarray) -> np.ndarray:
         by_layer = dims if isinstance(dims, Mapping) else dict.fromkeys(range(len(vectors_ExNxD)), dims)
         _check_dims(by_layer, vectors_ExNxD.shape)
@@ -33,13 +36,14 @@ def clip_dims(dims: Collection[int] | Mapping[int, Collection[int]]) -> Transfor
 
 def center(mean_ExD: np.ndarray) -> Transform:
     """Takes the mean away (Mu and Viswanath 2018; Timkey and van Schijndel 2021)."""
-    return standardize(mean_ExD, np.ones_like(mean_ExD))
+    return _float64(lambda vectors_ExNxD: vectors_ExNxD - mean_ExD[:, None], len(mean_ExD))
 
 
 def standardize(mean_ExD: np.ndarray, std_ExD: np.ndarray) -> Transform:
-    """(x - mean) / std in each dimension (Timkey and van Schijndel 2021); one that never varies becomes 0."""
+    """(x - mean) / std in each dimension (Timkey and van Schijndel 2021); one that never varies becomes 0. Both in
+    float64, as `Moments` has them: float32 sums leave a deviation where there is none."""
     divisor_Ex1xD = np.where(std_ExD == 0, np.inf, std_ExD)[:, None]
-    return _float64(lambda vectors_ExNxD: (vectors_ExNxD - mean_ExD[:, None]) / divisor_Ex1xD)
+    return _float64(lambda vectors_ExNxD: (vectors_ExNxD - mean_ExD[:, None]) / divisor_Ex1xD, len(mean_ExD))
 
 
 def all_but_the_top(sample_ExSxD: np.ndarray, components: int, *, centred_projection: bool = True) -> Transform:
@@ -59,7 +63,7 @@ def all_but_the_top(sample_ExSxD: np.ndarray, components: int, *, centred_projec
         shown_ExNxD = centred_ExNxD if centred_projection else vectors_ExNxD
         return centred_ExNxD - (shown_ExNxD @ top_ExDxK) @ top_ExDxK.swapaxes(1, 2)
 
-    return _float64(remove)
+    return _float64(remove, len(mean_ExD))
 
 
 def whiten(sample_ExSxD: np.ndarray, tolerance: float = 1e-7) -> Transform:
@@ -69,7 +73,7 @@ def whiten(sample_ExSxD: np.ndarray, tolerance: float = 1e-7) -> Transform:
     is_real_ExD = variance_ExD > tolerance * variance_ExD[:, :1]
     scale_ExD = np.where(is_real_ExD, 1 / np.sqrt(np.where(is_real_ExD, variance_ExD, 1)), 0)
     matrix_ExDxD = (directions_ExDxD * scale_ExD[:, None]) @ directions_ExDxD.swapaxes(1, 2)
-    return _float64(lambda vectors_ExNxD: (vectors_ExNxD - mean_ExD[:, None]) @ matrix_ExDxD)
+    return _float64(lambda vectors_ExNxD: (vectors_ExNxD - mean_ExD[:, None]) @ matrix_ExDxD, len(mean_ExD))
 
 
 def rank_transform() -> Transform:
@@ -90,9 +94,16 @@ def l2norm() -> Transform:
     return _float64(scale)
 
 
-def _float64(transform: Transform) -> Transform:
-    """Computed in float64, given back in the vectors' own type."""
-    return lambda vectors_ExNxD: transform(vectors_ExNxD.astype(np.float64)).astype(vectors_ExNxD.dtype)
+def _float64(transform: Transform, layers: int | None = None) -> Transform:
+    """Computed in float64, given back in the vectors' own type. Raises `ValueError` for vectors that are not of as many
+    layers as the sample."""
+
+    def apply(vectors_ExNxD: np.ndarray) -> np.ndarray:
+        if layers not in (None, len(vectors_ExNxD)):
+            raise ValueError(f"vectors {vectors_ExNxD.shape} for a transform that was fit on {layers} layers")
+        return transform(vectors_ExNxD.astype(np.float64)).astype(vectors_ExNxD.dtype)
+
+    return apply
 
 
 def _principal(sample_ExSxD: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

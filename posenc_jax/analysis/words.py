@@ -8,15 +8,19 @@ from typing import Literal
 
 import numpy as np
 
+from posenc_jax.analysis.checks import check_choice
 from posenc_jax.analysis.states import TokenStates
 
+Pooling = Literal["mean", "first", "last"]
 
-def pool_words(states: TokenStates, how: Literal["mean", "first", "last"] = "mean") -> TokenStates:
+
+def pool_words(states: TokenStates, how: Pooling = "mean") -> TokenStates:
     """One token a word, with the mean of its subwords' states or those of one subword; [CLS] and [SEP] are left out.
 
     Position and id are those of the first subword, with "last" of the last. The papers do not say how they pool
     (positional_artefacts.md, trap 9); the mean is our default. Raises `ValueError` where no token is of a word.
     """
+    check_choice("how", how, Pooling)
     states = states.take(np.flatnonzero(states.word_N >= 0))
     if not len(states):
         raise ValueError("no token is of a word")

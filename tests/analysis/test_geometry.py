@@ -270,6 +270,9 @@ def test_a_layer_is_adjusted_by_its_own_baseline():
         lambda: anisotropy(np.ones((3, 4)), np.array([[0, 1]])),
         lambda: anisotropy(np.ones((1, 3, 4)), np.array([0, 1])),
         lambda: cosine_contributions(np.ones((1, 3, 4)), np.zeros((0, 2), int)),
+        lambda: anisotropy(np.ones((1, 3, 4)), [[0, 1, 2]]),
+        lambda: anisotropy(np.ones((1, 3, 4)), np.array([[0, -1]])),
+        lambda: anisotropy(np.ones((1, 3, 4)), np.array([[0, 3]])),
         lambda: self_similarity(np.ones((1, 3, 4)), {"w": np.array([1])}),
         lambda: mev(np.ones((1, 3, 4)), {}),
         lambda: adjust(np.ones((2, 3)), np.ones(3)),
@@ -277,5 +280,5 @@ def test_a_layer_is_adjusted_by_its_own_baseline():
     ],
 )
 def test_arrays_that_make_no_sense_are_refused(call):
-    with pytest.raises(ValueError, match=r"wanted|1 occurrence|not one a layer|do not go with"):
+    with pytest.raises(ValueError, match=r"wanted|of 3 vectors|1 occurrence|not one a layer|do not go with"):
         call()

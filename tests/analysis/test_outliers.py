@@ -6,6 +6,7 @@ import pytest
 from scipy.stats import rankdata
 
 from posenc_jax.analysis.outliers import (
+    Outlier,
     extremum_share,
     find_outliers,
     input_tables,
@@ -45,11 +46,34 @@ def test_a_planted_spike_is_found_exactly(robust, rng):
     dims = {layer: [(row.dim, row.sign) for row in rows] for layer, rows in found.items()}
     assert dims == {0: [], 1: [(30, -1)], 2: [(30, -1), (71, 1)], 3: [(30, -1)]}
     assert found[1][0].share == 1 and found[1][0].mean == -9 and found[2][1].share > 0.99
-    assert persistent_outliers(found, 3) == [30] and persistent_outliers(found, 1) == [30, 71]
-    assert persistent_outliers(found, 4) == []
+    persistent = lambda found, least: persistent_outliers(found, "0123", least)  # noqa: E731
+    assert persistent(found, 3) == [30] and persistent(found, 1) == [30, 71] and persistent(found, 4) == []
     flipped = {**found, 3: [found[3][0]._replace(sign=1)]}
-    assert persistent_outliers(flipped, 2) == [30] and persistent_outliers(flipped, 3) == []
+    assert persistent(flipped, 2) == [30] and persistent(flipped, 3) == []
     assert abs(found[1][0].z) > 30 if robust else abs(found[1][0].z) < np.sqrt(WIDTH - 1)
+
+
+@pytest.mark.parametrize(
+    "places, layers, expected",
+    [
+        ((2, 3), ("0", "1", "2", "last"), []),  # the sum after layer 2, and the same once normed
+        ((1, 3), ("0", "1", "2", "last"), [5]),
+        ((1, 2), ("0", "1", "2"), [5]),
+        ((1,), ("0", "1"), []),  # half of the layers, and alone
+        ((0, 1), ("0", "1", "2", "3", "4"), []),
+        ((0, 1, 4), ("0", "1", "2", "3", "4"), [5]),
+    ],
+)
+def test_an_outlier_that_persists_is_one_of_half_of_the_layers_and_of_two(places, layers, expected):
+    found = {place: [Outlier(5, 1, 1.0, 9.0, 30.0)] * (place in places) for place in range(len(layers))}
+    assert persistent_outliers(found, layers) == expected
+
+
+def test_means_that_are_not_finite_stand_out_nowhere():
+    mean = np.zeros((2, 4))
+    mean[1, 2] = np.nan
+    with pytest.raises(ValueError, match="mean of layer 1 is nan in dimension 2"):
+        find_outliers(mean, mean, mean)
 
 
 def test_share_and_z_each_find_what_the_other_does_not(rng):

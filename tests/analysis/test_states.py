@@ -82,7 +82,7 @@ def test_memory_is_bounded_by_whole_texts_in_order_and_no_more_are_read(rng):
     assert len(found) == sum(lengths[:7]) and set(found.sentence_N) == set(range(7)) == set(found.words)
     assert read == list(range(8))
     assert np.isfinite(found.states_ExNxD).all() and found.layers == ("0", "1", "2")
-    with pytest.raises(ValueError, match="at most 2 tokens"):
+    with pytest.raises(ValueError, match=r"first text has .* at most 2 are kept"):
         collect_states(spikes, texts, 30, max_tokens=2)
 
 
@@ -103,6 +103,10 @@ def test_moments_are_those_of_all_states_at_once(special, rng, monkeypatch):
         expected = [np.bincount(places, minlength=16) / kept.shape[1] for places in find(kept, axis=2)]
         np.testing.assert_allclose(shares, expected, rtol=0, atol=1e-12)
     assert streamed.min_share_ExD[1, 5] == 1
+    broken = lambda tokens, segments: np.where(tokens[..., None] == texts[0].ids_L[1], np.nan, spikes(tokens, segments))  # noqa: E731
+    for read in (collect_states, lambda *given: stream_moments(*given, special=special)):
+        with pytest.raises(UserError, match="states of layer 0 are not finite"):
+            read(broken, texts, 30)
     with pytest.raises(ValueError, match="no token"):
         stream_moments(spikes, [], 30, special=special)
 

@@ -46,6 +46,18 @@ def test_marks_name_specials_words_and_punctuation(tokenizer):
     assert is_mark == {":", ",", "(", ")", "!"} and not marked.punctuation_L[[0, -1]].any()
 
 
+def test_accents_and_vowel_signs_of_their_own_part_no_word(tokenizer):
+    for text in ("e\u0301te\u0301 naïve", "हिन्दी भाषा", "n̈'a\u0300b x"):
+        (marked,) = mark_texts(tokenizer, [text], 100)
+        assert marked.words == tuple(text.split())
+
+
+@pytest.mark.parametrize("texts, said", [("one text", "'one text' is one text"), (["a", None], "text 1 is None")])
+def test_what_is_no_list_of_texts_is_refused(tokenizer, texts, said):
+    with pytest.raises(ValueError, match=said):
+        list(mark_texts(tokenizer, texts, 100))
+
+
 def test_long_texts_are_cut_and_texts_without_a_word_are_passed_over_but_counted(tokenizer):
     marked = list(mark_texts(tokenizer, ["", "the quick brown fox " * 20, "  \n", "cat"], 12))
     assert [one.sentence for one in marked] == [1, 3]

@@ -41,11 +41,12 @@ def test_clipping_what_is_not_there_is_refused(dims, sample):
 
 
 def test_standardised_dimensions_have_mean_0_and_deviation_1_in_each_layer(sample):
-    sample[1, :, 2] = 4.0  # never varies
-    changed = standardize(sample.mean(1), sample.std(1))(sample)
+    sample[1, :, 2], sample[0, :, 4] = 4.0, np.float32(0.1)  # never vary
+    std = sample.std(1, dtype=np.float64)
+    changed = standardize(sample.mean(1, dtype=np.float64), std)(sample)
     assert changed.dtype == np.float32
     np.testing.assert_allclose(changed.mean(1), 0, atol=1e-5)
-    np.testing.assert_allclose(changed.std(1), np.where(sample.std(1) > 0, 1, 0), atol=1e-5)
+    np.testing.assert_allclose(changed.std(1), np.where(std > 0, 1, 0), atol=1e-5)
     np.testing.assert_allclose(center(sample.mean(1))(sample).mean(1), 0, atol=1e-5)
 
 
@@ -54,6 +55,13 @@ def test_what_is_fit_on_a_sample_is_fixed_for_other_vectors(sample, rng):
     for transform in (whiten(sample), all_but_the_top(sample, 2), center(sample.mean(1))):
         alone = np.concatenate([transform(other[:, n : n + 1]) for n in range(9)], axis=1)
         np.testing.assert_allclose(transform(other), alone, rtol=0, atol=1e-6)
+
+
+def test_vectors_of_other_layers_than_the_sample_are_refused(sample):
+    for transform in (whiten(sample), all_but_the_top(sample, 2), center(sample.mean(1))):
+        for vectors in (sample[:1], np.concatenate([sample, sample])):
+            with pytest.raises(ValueError, match="fit on 2 layers"):
+                transform(vectors)
 
 
 @pytest.mark.parametrize("centred", [True, False])

@@ -49,7 +49,7 @@ def states_part(frozen: FrozenEncoder, texts: Texts) -> tuple[Html, list[tuple[s
     )
     mean_ExD = mean_vectors(states.states_ExNxD)
     found = find_outliers(mean_ExD, *extremum_share(states.states_ExNxD))
-    persistent = persistent_outliers(found)
+    persistent = persistent_outliers(found, states.layers)
     lines: list[tuple[str, ...]] = []
 
     def geometry() -> Html:

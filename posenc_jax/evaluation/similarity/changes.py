@@ -12,7 +12,7 @@ from posenc_jax.analysis.states import moments_of, states_of
 from posenc_jax.analysis.texts import mark_texts, sample_texts
 from posenc_jax.analysis.transforms import Transform, all_but_the_top, center, clip_dims, standardize
 from posenc_jax.errors import UsageError, UserError
-from posenc_jax.interop.pretrained import FrozenEncoder
+from posenc_jax.interop.pretrained import FrozenEncoder, layer_names
 
 TEXTS, TOKENS = 2000, 10_000
 """Most sentences of the sample, and most subwords where their states are kept: 400 MB of a 12-layer base model."""
@@ -43,10 +43,9 @@ def parse_clip(change: str, width: int) -> list[int]:
 def make_change(encoder: FrozenEncoder, change: str, texts: Sequence[str], specials: bool) -> Change:
     """`change` is "clip 557,77", "clip auto" or one of `TRANSFORMS`; `texts` are the task's sentences.
 
-    "clip auto" clips, in every layer, what `find_outliers` finds in at least a third of the layers after the
-    embedding, and in two (our rule: one or two layers in a row have spikes without positions, too, and large models
-    have outliers of a part of their layers; positional_artefacts.md 2.4, 3.2). `specials`: [CLS] and [SEP] are part
-    of the sample. Raises `UsageError` for a change that is none of these, `UserError` where the texts have no word.
+    "clip auto" clips, in every layer, the `persistent_outliers`: those of at least half of the layers, and of two.
+    `specials`: [CLS] and [SEP] are part of the sample. Raises `UsageError` for a change that is none of these,
+    `UserError` where the texts have no word.
     """
     if change != "clip auto" and change.startswith("clip "):
         dims = parse_clip(change, encoder.pretrained.model.width)
@@ -64,7 +63,7 @@ def make_change(encoder: FrozenEncoder, change: str, texts: Sequence[str], speci
     moments = moments_of(encoder, sampled, special=specials)
     if change == "clip auto":
         found = find_outliers(moments.mean_ExD, moments.min_share_ExD, moments.max_share_ExD)
-        dims = sorted(persistent_outliers(found))
+        dims = sorted(persistent_outliers(found, layer_names(encoder.pretrained.model)))
         what = f"{_clipped(dims)}: outliers of at least half of the layers in {moments.count:,} subwords"
         return Change(clip_dims(dims), {"name": change, "dims": dims, "what": what})
     what = f"the mean of {moments.count:,} subwords is taken away"
