@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from posenc_jax.commands import WithDefaults
 from posenc_jax.errors import DONE, UsageError
 
 SIZES = ("tiny", "small", "base", "large")
@@ -158,8 +159,7 @@ def _parser() -> argparse.ArgumentParser:
         "slows both.",
     )
     kinds = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
-    defaults = argparse.ArgumentDefaultsHelpFormatter
-    steps = kinds.add_parser("steps", formatter_class=defaults, help="training steps")
+    steps = kinds.add_parser("steps", formatter_class=WithDefaults, help="training steps")
     steps.add_argument(
         "--work", action="append", choices=("bert", "convbert", "electra"), help="one of them (all three)"
     )
@@ -168,19 +168,23 @@ def _parser() -> argparse.ArgumentParser:
         "--against", choices=("transformers", "ours"), default="transformers", help="the peer; ours: our variants"
     )
     finetune = kinds.add_parser(
-        "finetune", formatter_class=defaults, help="fine-tuning on real lengths, against the recipe of run_glue"
+        "finetune", formatter_class=WithDefaults, help="fine-tuning on real lengths, against the recipe of run_glue"
     )
     finetune.add_argument("--data", type=Path, metavar="DIR", help="GLUE folder to take lengths from (CoLA's, counted)")
     finetune.add_argument("--task", default="CoLA", metavar="NAME", help="whose train split, with --data")
     finetune.add_argument("--vocab", type=Path, metavar="FILE", help="WordPiece vocabulary for --data (trained)")
     inference = kinds.add_parser(
-        "inference", formatter_class=defaults, help="mixed blocks against attention; the encoder against transformers'"
+        "inference",
+        formatter_class=WithDefaults,
+        help="mixed blocks against attention; the encoder against transformers'",
     )
     inference.add_argument("--only", choices=("blocks", "encoder"), help="one of the two")
     inference.add_argument("--passes", type=_positive, default=4, metavar="N", help="the encoder's, of a turn")
-    compile_ = kinds.add_parser("compile", formatter_class=defaults, help="compiling 24 layers against 12, on a CPU")
+    compile_ = kinds.add_parser(
+        "compile", formatter_class=WithDefaults, help="compiling 24 layers against 12, on a CPU"
+    )
     compile_.add_argument("--work", choices=("bert", "convbert", "electra"), default="bert", help="what is trained")
-    prepare = kinds.add_parser("prepare", formatter_class=defaults, help="text to rows")
+    prepare = kinds.add_parser("prepare", formatter_class=WithDefaults, help="text to rows")
     prepare.add_argument("--source", action="append", help="as for `prepare` (docstrings:)")
     prepare.add_argument("--characters", type=_positive, default=5_000_000, metavar="N", help="text taken of it")
     prepare.add_argument(
@@ -189,13 +193,13 @@ def _parser() -> argparse.ArgumentParser:
     prepare.add_argument("--vocab", type=Path, metavar="FILE", help="WordPiece vocabulary of the peer (trained)")
     prepare.add_argument("--against", choices=("transformers",), default="transformers", help="the peer")
     states = kinds.add_parser(
-        "states", formatter_class=defaults, help="moments of an encoder's states over a corpus: time and memory"
+        "states", formatter_class=WithDefaults, help="moments of an encoder's states over a corpus: time and memory"
     )
     states.add_argument("--workdir", type=Path, required=True, metavar="RUN", help="of `pretrain` or `import`")
     states.add_argument("--source", action="append", help="as for `prepare` (docstrings:)")
     states.add_argument("--sentences", type=_positive, default=10_000, metavar="N", help="read of it")
     kernels = kinds.add_parser(
-        "kernels", formatter_class=defaults, help="memory traffic of the Pallas kernels, compiled without a TPU"
+        "kernels", formatter_class=WithDefaults, help="memory traffic of the Pallas kernels, compiled without a TPU"
     )
     kernels.add_argument("--topology", default="v5e:2x2", metavar="NAME", help="as for `preflight`")
     kernels.add_argument("--only", choices=("convolution", "attention"), help="one of the two kernels")

@@ -3,6 +3,8 @@
 import argparse
 import time
 
+from posenc_jax.commands import WithDefaults
+
 
 def main(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
@@ -34,7 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m posenc_jax prepare",
         description="Trains a tokenizer on text and packs the text into rows for pre-training. Run again, it goes on.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=WithDefaults,
     )
     parser.add_argument(
         "--source",

@@ -2,8 +2,9 @@
 
 import argparse
 import shlex
+from pathlib import Path
 
-from posenc_jax.errors import DONE
+from posenc_jax.errors import DONE, UsageError
 
 
 def main(argv: list[str]) -> int:
@@ -29,10 +30,21 @@ def main(argv: list[str]) -> int:
     from posenc_jax.evaluation.report import print_report, write_report
     from posenc_jax.evaluation.runs import read_runs
 
-    runs, out = read_runs(args.runs), args.out or args.runs[0]
+    runs, out = read_runs(args.runs), Path(args.runs[0] if args.out is None else args.out)
+    if args.out is not None:
+        _make_folder(args.out)
+    command = f"python -m posenc_jax report {shlex.join(argv)}"
+    page = write_page(runs, out, encoders=not args.no_encoders, text=args.text, command=command)  # refuses a bad --text
     path = write_report(runs, out)
     print_report(runs)
-    command = f"python -m posenc_jax report {shlex.join(argv)}"
-    page = write_page(runs, out, encoders=not args.no_encoders, text=args.text, command=command)
     print(f"written to {page}, the tables alone to {path}")
     return DONE
+
+
+def _make_folder(out: str) -> None:
+    try:
+        if not out:
+            raise NotADirectoryError(None, "it is empty")
+        Path(out).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out {out!r} is no folder that files can go to ({error.strerror}); name another") from error

@@ -12,6 +12,7 @@ from posenc_jax.data.rows import INFO_FILE
 from posenc_jax.errors import UserError
 from posenc_jax.evaluation.glue.scores import Record, read_scores
 from posenc_jax.interop.origin import Origin, read_origin
+from posenc_jax.interop.pretrained import split_checkpoint
 from posenc_jax.training.trackers import read_metrics
 from posenc_jax.training.workdir import read_config
 
@@ -82,8 +83,13 @@ class Run:
 def read_runs(workdirs: Sequence[str | Path]) -> list[Run]:
     """The runs of some workdirs, named by their folders. Raises `UserError` for a folder that is none."""
     for workdir in workdirs:
-        if not Path(workdir).is_dir():
-            raise UserError(f"there is no folder {workdir}; name workdirs of `pretrain`")
+        if Path(workdir).is_file():
+            raise UserError(f"{workdir} is a file; name workdirs of `pretrain`")
+        if not str(workdir) or not Path(workdir).is_dir():
+            raise UserError(f"there is no folder {str(workdir) or repr('')}; name workdirs of `pretrain`")
+        whole, step = split_checkpoint(workdir)
+        if step is not None:
+            raise UserError(f"{workdir} is a checkpoint; name its workdir, {whole}: the newest one is shown")
     paths = list(dict.fromkeys(Path(workdir).absolute() for workdir in workdirs))
     return [_read_run(path, name) for path, name in zip(paths, _names(paths), strict=True)]
 

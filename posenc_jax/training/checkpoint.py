@@ -290,7 +290,8 @@ def _newest(
         if not reason.startswith("there"):
             warn(f"checkpoint {reason}; taking step {step}")
         return params, step
-    raise UserError(f"{folder} has no checkpoint that can be read ({reason}); run `pretrain` with this workdir first")
+    mend = "put back a whole copy, or name another workdir" if steps else "run `pretrain` with this workdir first"
+    raise UserError(f"{folder} has no checkpoint that can be read ({reason}); {mend}")
 
 
 def _loss_in(path: Path) -> float | None:
@@ -349,9 +350,10 @@ def _folder(workdir: Path) -> Path:
 
 
 def _first_line(error: Exception) -> str:
-    said = (str(error).strip().splitlines() or [""])[0][:300]
-    # What a reader trips over in a damaged file is a name of its own, which says nothing alone.
-    return said if said and isinstance(error, OSError | ValueError | RuntimeError) else f"{type(error).__name__} {said}"
+    said = (str(error).strip().splitlines() or [""])[0].partition(" See full")[0][:300]
+    # What a reader misses in a damaged file is a name of its own, which says nothing alone.
+    is_name = isinstance(error, LookupError | AttributeError | TypeError)
+    return f"{type(error).__name__} {said}".strip() if is_name or not said else said
 
 
 @contextlib.contextmanager

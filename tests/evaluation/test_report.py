@@ -156,11 +156,20 @@ def test_durations_are_for_a_person_to_read(seconds, text):
 
 
 def test_what_is_no_workdir_is_refused(tmp_path):
+    run = make_run(tmp_path / "run")
+    for path, said in (
+        (run / "config.json", r"config.json is a file; name workdirs"),
+        (run / "checkpoints" / "30", r"30 is a checkpoint; name its workdir, .*/run: the newest"),
+        ("", r"there is no folder ''"),
+    ):
+        (run / "checkpoints" / "30").mkdir(parents=True, exist_ok=True)
+        with pytest.raises(UserError, match=said):
+            read_runs([run, path])
     with pytest.raises(UserError, match=r"there is no folder .*nowhere"):
         read_runs([tmp_path / "nowhere"])
     with pytest.raises(UserError, match="is not a workdir"):
         read_runs([tmp_path])
-    (make_run(tmp_path / "run") / "rows.json").write_text("{")
+    (run / "rows.json").write_text("{")
     with pytest.raises(UserError, match="damaged"):
         read_runs([tmp_path / "run"])
 

@@ -363,6 +363,8 @@ def test_the_reason_is_more_than_a_name_that_the_reader_missed(tmp_path):
     path.write_text(path.read_text().replace("key_type", "kez_type"))
     with pytest.raises(UserError, match=r"can be read \(KeyError 'key_type'\)"):
         restore(tmp_path)
+    with pytest.raises(UserError, match=r"KeyError 'key_type'\); put back a whole copy, or name another workdir"):
+        read_params(tmp_path)
 
 
 def test_when_no_step_can_be_read_nothing_is_moved_and_the_mend_is_named(tmp_path):

@@ -1,5 +1,6 @@
 """What the encoders of the runs made of positions, and how their states lie: one encoder in memory at a time."""
 
+import sys
 from collections.abc import Callable, Sequence
 
 from posenc_jax.analysis.patterns import RULE
@@ -71,6 +72,7 @@ def _of_run(run: Run, given: Texts | None, rows: dict[str, list[Row]]) -> dict[s
         frozen = load_encoder(run.workdir)
         texts = given or texts_for(run)
     except UserError as error:
+        print(f"warning: the encoder of {run.name} cannot be shown: {error}", file=sys.stderr)
         sentence = absent(f"The encoder of {run.name} cannot be shown: {error}.")
         return {name: element("div", head, sentence) for name in PARTS}
 
