@@ -222,6 +222,8 @@ class Geometry:
     """The same less this variant's anisotropy."""
     mev_E: np.ndarray
     """Mean over words, centred; words whose vectors do not vary left out."""
+    mev_words_E: np.ndarray
+    """How many are left."""
     words: int
 
 
@@ -232,7 +234,7 @@ def summarise(vectors_ExNxD: np.ndarray, pairs_Px2: np.ndarray, occurrences: Map
     shares_ExO = mev(vectors_ExNxD, occurrences)
     known_E = np.isfinite(shares_ExO).sum(1)
     mev_E = np.where(known_E > 0, np.nansum(shares_ExO, axis=1) / np.maximum(known_E, 1), np.nan)
-    return Geometry(between, within_E, adjust(within_E, between.mean_E), mev_E, len(occurrences))
+    return Geometry(between, within_E, adjust(within_E, between.mean_E), mev_E, known_E, len(occurrences))
 
 
 # ---- helpers ------------------------------------------------------------------------------------------------------

@@ -256,6 +256,7 @@ def test_words_of_their_own_direction_have_more_in_common_than_random_ones(rng):
     assert less.adjusted_E == pytest.approx(less.self_similarity_E - less.anisotropy.mean_E)
     assert raw.mev_E == pytest.approx(less.mev_E)  # a constant coordinate has no variance
     np.testing.assert_allclose(raw.mev_E, mev(states, words).mean(1))
+    assert (raw.mev_words_E == len(words)).all()
 
 
 def test_a_layer_is_adjusted_by_its_own_baseline():

@@ -160,13 +160,23 @@ def _table(variants: Mapping[str, Geometry], layers: Sequence[str]) -> Table:
             layer,
             name,
             f"{one.anisotropy.mean_E[place]:.3f} ± {one.anisotropy.error_E[place]:.3f}",
-            *(f"{values_E[place]:.3f}" for values_E in (one.self_similarity_E, one.adjusted_E, one.mev_E)),
+            f"{one.self_similarity_E[place]:.3f}",
+            f"{one.adjusted_E[place]:.3f}",
+            _mev(one, place),
         )
         for place, layer in enumerate(layers)
         for name, one in variants.items()
     ]
     caption = (
         "As in the picture; ±: standard error over the pairs. MEV, maximum explainable variance: share of the first "
-        "principal component in the variance of a word's occurrences, mean over words (Ethayarajh 2019)."
+        "principal component in the variance of a word's occurrences, mean over words, or in brackets over how many of "
+        "them, where vectors of the rest do not vary (Ethayarajh 2019)."
     )
     return Table(caption, columns, rows, columns[2:])
+
+
+def _mev(one: Geometry, place: int) -> str:
+    count = one.mev_words_E[place]
+    if not count:
+        return "-"
+    return f"{one.mev_E[place]:.3f}" + (f" ({count})" if count < one.words else "")

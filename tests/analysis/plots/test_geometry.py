@@ -17,7 +17,12 @@ def variants(rng):
     def one(size):
         anisotropy, within = rng.uniform(0, size, 4), rng.uniform(0, 1, 4)
         return Geometry(
-            Estimate(anisotropy, np.full(4, 0.01), 321), within, within - anisotropy, rng.uniform(0, 1, 4), 77
+            Estimate(anisotropy, np.full(4, 0.01), 321),
+            self_similarity_E=within,
+            adjusted_E=within - anisotropy,
+            mev_E=rng.uniform(0, 1, 4),
+            mev_words_E=np.full(4, 77),
+            words=77,
         )
 
     return {"raw": one(1.0), "clipped": one(0.2)}

@@ -6,8 +6,9 @@ import jax
 import numpy as np
 import pytest
 
+from posenc_jax.analysis.geometry import Estimate, Geometry
 from posenc_jax.analysis.outliers import Outlier
-from posenc_jax.evaluation.page.states import MOST_ROWS, _outlier_table, states_part
+from posenc_jax.evaluation.page.states import MOST_ROWS, _mev, _outlier_table, states_part
 from posenc_jax.evaluation.page.texts import Texts
 from posenc_jax.interop.pretrained import load_encoder
 from tests.evaluation.page.test_html import Reader
@@ -41,6 +42,12 @@ def test_a_planted_spike_is_found_and_clipped(frozen):
 def test_texts_too_few_to_measure_are_told_in_their_place(frozen):
     content, lines = states_part(frozen, Texts(TEXTS.sentences[:3], "text:made up"))
     assert "no word is in 5 of these sentences" in Reader(content).said and lines == []
+
+
+def test_mev_of_words_whose_vectors_vary_says_of_how_many():
+    counts = np.array([22, 144, 0])
+    one = Geometry(Estimate(*np.zeros((2, 3)), 9), *np.zeros((2, 3)), np.array([1.0, 0.25, np.nan]), counts, words=144)
+    assert [_mev(one, place) for place in range(3)] == ["1.000 (22)", "0.250", "-"]
 
 
 def test_the_table_of_outliers_has_a_line_a_side_persistent_ones_first():
