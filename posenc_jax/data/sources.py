@@ -48,7 +48,7 @@ def documents(source: str | Sequence[str], skipped: Counter) -> Iterator[str]:
                 skipped[TOO_SHORT] += 1
     if not found:
         left_out = "; ".join(f"{count} {reason}" for reason, count in skipped.items()) or "nothing in it"
-        raise UserError(f"{' and '.join(sources)} leaves no document to train on: {left_out}")
+        raise UserError(f"{' and '.join(sources)} leaves no document to read: {left_out}")
 
 
 def source_list(source: str | Sequence[str]) -> list[str]:

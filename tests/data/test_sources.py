@@ -85,7 +85,7 @@ def test_short_documents_are_counted_not_given(tmp_path):
 
 def test_documents_of_one_word_leave_nothing(tmp_path):
     (tmp_path / "a.txt").write_text("one\n\ntwo\n\nthree")
-    with pytest.raises(UserError, match="leaves no document to train on: 3 documents of fewer than 5 words"):
+    with pytest.raises(UserError, match="leaves no document to read: 3 documents of fewer than 5 words"):
         read(f"text:{tmp_path / 'a.txt'}")
 
 
