@@ -80,10 +80,14 @@ print(" ".join(tokenizer.id_to_piece(int(token)) for token in row["tokens"]))
 #
 # 15 % of the pieces are hidden, and the loss is the cross-entropy of guessing them, in nats a hidden piece. A run that
 # is interrupted goes on from where it stood when the same cell runs again; one that is finished is taken as it is.
+#
+# A third encoder is the control: `none` is `bert_a` without any positions. To it a text is a bag of words, so that what
+# it learns is how frequent words are and which occur together.
 
 # %%
 workdirs = {name: arms.trained(config, name) for name, config in ARMS.items()}
-runs = {run.name: run for run in read_runs(list(workdirs.values()))}
+control = arms.trained("configs/bert.py:none,tiny", "none")
+runs = {run.name: run for run in read_runs([*workdirs.values(), control])}
 Markdown(training_table(list(runs.values())).markdown())
 
 # %%
@@ -94,17 +98,28 @@ plot_learning(curves, "validation loss, nats a hidden piece", thresholds=[entrop
 # %% [markdown]
 # *Validation loss over steps; dotted: unigram entropy, with the step at which a run first reached it.*
 
+
 # %%
+def beside(below: float) -> str:
+    return f"{abs(below):.3f} {'below' if below > 0 else 'above'}"
+
+
 below = {name: entropy - run.validation_loss for name, run in runs.items()}
-first, second = sorted(below, key=below.get, reverse=True)
+first, second = sorted(ARMS, key=below.get, reverse=True)
 batch = runs[first].config.train.batch_size
 steps = runs[first].step
 arms.say(
     f"After {steps:,} steps of {batch} rows x {info.length} pieces ({steps * batch * info.length / 1e6:.2f} million "
     f"pieces), seed {runs[first].config.train.seed}, `{first}` is at {runs[first].validation_loss:.3f} nats, "
-    f"{below[first]:.3f} below the unigram entropy, `{second}` at {runs[second].validation_loss:.3f}, "
-    f"{below[second]:.3f} below it: `{first}` is ahead by {below[first] - below[second]:.3f}. One seed each: notebook "
-    "7 asks whether such a difference is one."
+    f"{beside(below[first])} the unigram entropy, `{second}` at {runs[second].validation_loss:.3f}, "
+    f"{beside(below[second])} it: `{first}` is ahead by {below[first] - below[second]:.3f}. One seed each: notebook "
+    f"7 asks whether such a difference is one. `none` is at {runs['none'].validation_loss:.3f}, "
+    f"{beside(below['none'])} the entropy: "
+    + (
+        "a loss below it can be had from a bag of words, and does not show that positions are used."
+        if below["none"] > 0
+        else "in these steps a bag of words does not get below it."
+    )
 )
 
 # %% [markdown]
@@ -168,14 +183,37 @@ arms.say(
 #
 # Ke et al. pre-train BERT-base for a million steps of 256 x 512 words and score nine GLUE tasks: 82.96 on average with
 # absolute positions, 85.04 with TUPE-R (their Table 1). What is above is thousands of times smaller and says nothing of
-# GLUE; it shows the way from a config to a score, and in which direction this one run points:
+# GLUE; it shows the way from a config to a score. The last cell says in which direction this one run points, and
+# whether that can have to do with positions.
 
 # %%
+ABOUT = 0.05  # nats: seeds of one arm lie some hundredths apart (notebook 7)
 gap = below["tupe_r"] - below["bert_a"]
-agrees = "the same direction as in the paper" if gap > 0 else "not the direction of the paper"
+worth = below["tupe_r"] - below["none"]
+if min(below[name] for name in ARMS) <= 0:
+    verdict = "Not both are below the unigram entropy yet, so that the loss says nothing beside the paper."
+else:
+    verdict = f"By the loss that is {'' if gap > 0 else 'not '}the direction of the paper. "
+    if worth < -ABOUT:
+        verdict += (
+            f"But `none`, which is told no positions, ends {-worth:.3f} nats below TUPE-R: the loss is no evidence "
+            "that positions are used"
+        )
+    elif worth <= ABOUT:
+        verdict += (
+            f"But `none`, which is told no positions, ends at about the loss of TUPE-R ({worth:+.3f} nats above it): "
+            "the loss is no evidence that positions are used"
+        )
+    else:
+        verdict += f"TUPE-R ends {worth:.3f} nats below `none`, so that it makes some use of positions"
+    verdict += (
+        f", and on *order* {' and '.join(above)} {'is' if len(above) == 1 else 'are'} above chance."
+        if above
+        else ", and on *order* both are at chance."
+    )
 arms.say(
     f"TUPE-R less BERT-A: {-gap:+.3f} nats of validation loss, {scores['tupe_r'] - scores['bert_a']:+.1f} points on "
-    f"*order*. By the loss that is {agrees}."
+    f"*order*. {verdict}"
 )
 
 # %% [markdown]

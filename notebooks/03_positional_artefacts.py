@@ -10,6 +10,8 @@
 # %%
 # %matplotlib inline
 # %config InlineBackend.figure_format = "retina"
+import math
+
 import arms
 import numpy as np
 
@@ -78,11 +80,14 @@ arms.say(
 mean_ExD = mean_vectors(words.states_ExNxD)
 low_ExD, high_ExD = extremum_share(words.states_ExNxD)
 found = find_outliers(mean_ExD, low_ExD, high_ExD)
-persistent = persistent_outliers(found)
+share_D = np.maximum(low_ExD[1:].mean(0), high_ExD[1:].mean(0))  # over all layers but the input
+persistent = sorted(persistent_outliers(found), key=lambda dim: -share_D[dim])
 plot_mean_vectors(mean_ExD, LAYERS, persistent[:6])
 
 # %% [markdown]
-# *Mean over tokens of each dimension, a panel a layer; in colour the persistent outliers (the paper's figures 1 to 4).*
+# *Mean over tokens of each dimension, a panel a layer; in colour the persistent outliers (the paper's figures 1 to 4).
+# The strongest is the one that is the smallest or the largest in most of the vectors of all layers but the input; where
+# outliers are listed, they are in that order.*
 
 
 # %%
@@ -97,7 +102,6 @@ def table_of(found, layers, chosen):
     return "\n".join(lines)
 
 
-share_D = np.maximum(low_ExD[1:].mean(0), high_ExD[1:].mean(0))
 top = int(share_D.argmax())
 said = (
     f"The persistent outliers of {NAME} are {', '.join(map(str, persistent))}."
@@ -127,9 +131,9 @@ plot_outlier_trajectory(mean_ExD, followed, LAYERS)
 #
 # ## Where they come from
 #
-# The paper's evidence: the first position embedding of BERT has its minimum at 557, nearly all of RoBERTa's theirs at
-# 588, and the LayerNorms of the first layers scale these dimensions up. Kovaleva et al. (2021) see the LayerNorms
-# alone. Both, for the outliers found here:
+# The paper's evidence: the first position embedding of BERT has its minimum at 557, nearly all of RoBERTa's (99.8 %)
+# have their maximum at 588, and the LayerNorms of the first layers scale these dimensions up. Kovaleva et al. (2021)
+# see the LayerNorms alone. Both, for the outliers found here:
 
 # %%
 tables = input_tables(encoder.params)
@@ -207,28 +211,50 @@ raw_ExD, centred_ExD = (
     for center in (False, True)
 )
 lines = {f"dimension {dim}": raw_ExD[:, dim] for dim in followed[:3]}
-lines |= {f"dimension {dim}, centred": centred_ExD[:, dim] for dim in followed[:2]}
+lines |= {f"dimension {dim}, centred": centred_ExD[:, dim] for dim in followed[:3]}
 plot_contributions({**lines, "mean of all": raw_ExD.mean(1)}, LAYERS)
 
 # %% [markdown]
 # *Contributions to the answer, of the row of the token's own position (the paper does not say which row it takes).*
 
 # %%
-dim = followed[0]
 ranks = {
-    name: [1 + int((each_D > each_D[dim]).sum()) for each_D in values_ExD[1:]]
+    (dim, name): [1 + int((each_D > each_D[dim]).sum()) for each_D in values_ExD[1:]]
+    for dim in followed[:3]
     for name, values_ExD in (("as it is", raw_ExD), ("centred", centred_ExD))
 }
+arms.say(
+    f"| dimension | contribution | {' | '.join(f'layer {layer}' for layer in LAYERS[1:])} |\n"
+    f"|---:|---|{'---:|' * len(LAYERS[1:])}\n"
+    + "\n".join(f"| {dim} | {name} | {' | '.join(map(str, places))} |" for (dim, name), places in ranks.items())
+)
+
+# %% [markdown]
+# *Place of the strongest outliers among the contributions of all dimensions, 1 for the largest.*
+
+# %%
+dim = followed[0]
+raw_places, centred_places = ranks[dim, "as it is"], ranks[dim, "centred"]
+first_in = raw_places.count(1)
 arms.say(
     f"The probe is right in {100 * accuracy[1].accuracy:.1f} % of the test tokens in layer {LAYERS[1]} and in "
     f"{100 * accuracy[-1].accuracy:.1f} % in the last (always the most frequent position: "
     f"{100 * accuracy[-1].majority:.1f} %). BERT-base in the paper: 100 % and 40 %, from far more text. "
-    f"Among the contributions of layers {LAYERS[1]} to {LAYERS[-1]} dimension {dim} has place "
-    f"{', '.join(map(str, ranks['as it is']))}, and once its mean is taken away place "
-    f"{', '.join(map(str, ranks['centred']))}: "
+    f"The paper finds the outlier first among the contributions in every layer of BERT. Here "
+    f"{'the strongest' if persistent else 'the dimension that is most often extreme'}, {dim}, is "
+    f"first in {first_in} of {len(raw_places)} layers, with a median place of {np.median(raw_places):g} of "
+    f"{raw_ExD.shape[1]}: "
     + (
-        "most of its contribution is its constant size, not knowledge of the position."
-        if np.median(ranks["centred"]) > 2 * np.median(ranks["as it is"])
+        "as in the paper. "
+        if first_in == len(raw_places)
+        else "in most layers as in the paper. "
+        if first_in > len(raw_places) / 2
+        else "not what the paper finds. "
+    )
+    + f"Once its mean is taken away, the median place is {np.median(centred_places):g}: "
+    + (
+        "more of its contribution is its constant size than knowledge of the position."
+        if np.median(centred_places) > 2 * np.median(raw_places)
         else "its contribution is not its constant size alone."
     )
 )
@@ -236,7 +262,8 @@ arms.say(
 # %%
 weights_ExPxD = np.stack([probe.weights_PxD for probe in probes])
 best_ExP, _ = best_non_outlier(weights_ExPxD, mean_ExD, tuple(followed))
-maps = {f"dimension {dim}": contribution_heatmap(weights_ExPxD, mean_ExD, dim), "largest of the others": best_ExP}
+maps = {f"dimension {dim}": contribution_heatmap(weights_ExPxD, mean_ExD, dim) for dim in followed[:2]}
+maps["largest of all that are no outliers"] = best_ExP
 plot_contribution_heatmaps(maps, LAYERS)
 
 # %% [markdown]
@@ -272,15 +299,23 @@ change = {
     "self-similarity": (raw.self_similarity_E[layer], clipped.self_similarity_E[layer]),
     "their difference": (raw.adjusted_E[layer], clipped.adjusted_E[layer]),
 }
-fall = change["anisotropy"][0] - change["anisotropy"][1] > 2 * raw.anisotropy.error_E[layer]
+fall = change["anisotropy"][0] - change["anisotropy"][1]
+twice = 2 * raw.anisotropy.error_E[layer]
 rise = change["their difference"][1] > change["their difference"][0]
 arms.say(
     f"In the most anisotropic layer, {LAYERS[layer]} ({raw.anisotropy.count:,} pairs, {raw.words:,} words): "
     + "; ".join(f"{name} {before:.3f} raw, {after:.3f} clipped" for name, (before, after) in change.items())
     + f". Three dimensions ({', '.join(map(str, dims_ExK[layer]))}) make {100 * share_ExK[layer].sum():.0f} % of the "
     "anisotropy there. Clipping "
-    + ("lowers anisotropy by more than twice its standard error" if fall else "hardly changes anisotropy")
-    + (" and raises the difference: the direction of the paper" if rise else " and does not raise the difference")
+    + (
+        "lowers anisotropy by more than twice its standard error"
+        if fall > twice
+        else "raises anisotropy by more than twice its standard error"
+        if fall < -twice
+        else "changes anisotropy by no more than twice its standard error"
+    )
+    + (" and raises the difference" if rise else " and does not raise the difference")
+    + (": the direction of the paper" if fall > twice and rise else ": not what the paper finds")
     + ". The paper's BERT-base, layer 11: anisotropy 0.684 raw, 0.146 clipped; difference 0.120 and 0.324."
 )
 
@@ -307,6 +342,7 @@ pair, lines = (
     ["| encoder | loss, nats | persistent outliers | most often extreme | position probe, last | chance |"],
 )
 lines.append("|---|---:|---|---:|---:|---:|")
+finished = dict(zip(PAIR, read_runs(list(workdirs.values())), strict=True))
 for name, frozen in small.items():
     kept = states_of(frozen, sentences, special=False)
     mean, shares = mean_vectors(kept.states_ExNxD), extremum_share(kept.states_ExNxD)
@@ -318,13 +354,35 @@ for name, frozen in small.items():
     )
     right = probe_accuracy(probe, kept.states_ExNxD[-1, ~chosen], kept.position_N[~chosen])
     pair[name] |= {"share": share_D.max(), "probe": right.accuracy, "majority": right.majority}
-    loss = read_runs([workdirs[name]])[0].validation_loss
+    loss = finished[name].validation_loss
     dims = ", ".join(map(str, pair[name]["persistent"])) or "none"
     lines.append(
         f"| {name} | {loss:.3f} | {dims} | {share_D.argmax()}: {100 * share_D.max():.0f} % | "
         f"{100 * right.accuracy:.1f} % | {100 * right.majority:.1f} % |"
     )
 arms.say("\n".join(lines))
+
+# %%
+losses = {name: run.validation_loss for name, run in finished.items()}
+entropy = finished["without"].unigram_entropy
+gain = losses["without"] - losses["with positions"]
+learned = max(losses.values()) < entropy
+arms.say(
+    f"With position embeddings the loss is {losses['with positions']:.3f} nats, a perplexity of "
+    f"{math.exp(losses['with positions']):.0f}; without, {losses['without']:.3f} and "
+    f"{math.exp(losses['without']):.0f}; the unigram entropy is {entropy:.3f}. "
+    + (
+        f"Not both are below it after {finished['without'].step:,} steps, so that this pair cannot answer the paper's "
+        "question yet."
+        if not learned
+        else f"Positions help by {gain:.3f} nats: the direction of the paper, far from its size."
+        if gain > 0.05
+        else f"That is not what the paper has: here the loss without positions is {abs(gain):.3f} nats "
+        + ("lower" if gain < 0 else "higher, no more than seeds differ by")
+        + f". After {finished['without'].step:,} steps both have learned which words are frequent and occur together, "
+        "and no use of positions shows in the loss."
+    )
+)
 
 # %%
 geometry = {}
@@ -340,7 +398,12 @@ plot_geometry(geometry, pair["without"]["states"].layers)
 # %%
 with_it, without = pair["with positions"], pair["without"]
 counts = {name: len(one["persistent"]) for name, one in pair.items()}
-if counts["with positions"] and not counts["without"]:
+if not learned:
+    verdict = (
+        f"{counts['with positions']} outliers persist with position embeddings and {counts['without']} without. The "
+        "loss is not below the unigram entropy in both, so nothing follows for the paper's question."
+    )
+elif counts["with positions"] and not counts["without"]:
     verdict = "Outliers persist with position embeddings only, as in the paper."
 elif counts["with positions"] and counts["without"]:
     verdict = (

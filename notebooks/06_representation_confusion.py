@@ -130,22 +130,28 @@ Markdown(Table("Cosines of different words of a text, last vectors.", COLUMNS, l
 # %%
 shifted = of["mlm, one vector taken away"]
 free = of["mlm"]["plain"] - shifted["plain"]
-spread = {name: of["mlm"]["centred, squared"] - of[name]["centred, squared"] for name in ARMS[1:]}
+start = of["mlm"]["centred, squared"]
+more = {name: of[name]["centred, squared"] / start - 1 for name in ARMS[1:]}  # alike, than without a penalty
+
+
+def direction(more: float) -> str:
+    if abs(more) <= 0.1:
+        return "words differ about as much as without a penalty"
+    return f"words are {'more' if more > 0 else 'less'} alike than without a penalty"
+
+
 arms.say(
     f"The shift lowers the plain cosine by {free:.3f} and changes nothing once texts are centred "
-    f"({shifted['centred, squared'] - of['mlm']['centred, squared']:+.0e}). The plain penalty lowered the cosine by "
-    f"{fell_words:.3f}"
+    f"({shifted['centred, squared'] - start:+.0e}). With the plain penalty it is "
+    f"{abs(fell_words):.3f} {'lower' if fell_words > 0 else 'higher'}"
     + (", which a shift could have done, too. " if 0 < fell_words <= free + 0.05 else ". ")
-    + f"Centred and squared, which no shift moves, the mean of {of['mlm']['centred, squared']:.4f} changed by "
-    + " and ".join(f"{-value:+.4f} (`{name}`)" for name, value in spread.items())
-    + ": "
-    + (
-        "words have moved apart by that measure, too."
-        if min(spread.values()) > 0.1 * of["mlm"]["centred, squared"]
-        else "of words that differ more from each other there is little sign."
-        if max(spread.values()) <= 0.1 * of["mlm"]["centred, squared"]
-        else "in one of the two arms words have moved apart."
+    + f"Centred and squared, which no shift moves, the mean without a penalty is {start:.4f}; "
+    + "; ".join(
+        f"in `{name}` it is {of[name]['centred, squared']:.4f}, {100 * value:+.0f} %: by that measure "
+        f"{direction(value)}"
+        for name, value in more.items()
     )
+    + "."
 )
 
 # %% [markdown]
@@ -185,13 +191,19 @@ arms.say(
     + " and ".join(f"{expected[name]:.3f} for `{name}`, which has {points[name][1]:.3f}" for name in below)
     + f" (entropies {' and '.join(f'{points[name][0]:.2f}' for name in below)} nats, without a penalty "
     f"{points['mlm'][0]:.2f}, uniform attention {uniform:.2f}): "
-    + (
-        "in both arms heads differ more than their sharpness explains."
-        if min(below.values()) > 0.01
-        else "what the penalty gained here is for the most part sharpness."
-        if max(below.values()) <= 0.01
-        else f"only in `{max(below, key=below.get)}` do heads differ more than their sharpness explains."
+    + "; ".join(
+        f"in `{name}` heads differ "
+        + (
+            "more than their sharpness explains"
+            if gap > 0.01
+            else "less than their sharpness explains"
+            if gap < -0.01
+            else "about as much as their sharpness explains"
+        )
+        + f" ({gap:+.3f})"
+        for name, gap in below.items()
     )
+    + "."
 )
 
 # %% [markdown]
@@ -225,6 +237,7 @@ arms.slide(draw, layer=(1, len(of_heads["mlm"]["plain"])))
 loss = {name: run.validation_loss for name, run in runs.items()}
 first = runs["mlm"]
 order, dearer = sorted(loss, key=loss.get), loss["mth"] - loss["mlm"]
+over = loss["mlm"] - first.unigram_entropy
 arms.say(
     f"- Scale: {first.step:,} steps of {first.config.train.batch_size} rows x {info.length} pieces, encoders of "
     f"{encoders['mlm'].pretrained.model.layers} x {encoders['mlm'].pretrained.model.width}, seed "
@@ -233,14 +246,19 @@ arms.say(
     + ", ".join(f"`{name}` {loss[name]:.3f}" for name in order)
     + f". With both penalties it is {dearer:+.3f} nats, one seed each; the paper's claim is about GLUE after a whole "
     "pre-training, which this says nothing of.\n"
-    f"- Words: without a penalty the plain cosine is {last_words['mlm']['plain']:.3f}, so after this little training "
-    "the confusion that the paper starts from is "
+    f"- Words: without a penalty the plain cosine is {last_words['mlm']['plain']:.3f}"
     + (
-        "there"
-        if last_words["mlm"]["plain"] > 0.4
-        else "slight"
-        if last_words["mlm"]["plain"] > 0.15
-        else "hardly there"
+        f", of an encoder whose loss is still {over:.3f} nats above the unigram entropy, so that it says nothing of "
+        "what training leads to"
+        if over >= 0
+        else ", so after this little training the confusion that the paper starts from is "
+        + (
+            "there"
+            if last_words["mlm"]["plain"] > 0.4
+            else "slight"
+            if last_words["mlm"]["plain"] > 0.15
+            else "hardly there"
+        )
     )
     + ".\n- Of both penalties look at the centred form and at the entropy before believing the plain cosine."
 )

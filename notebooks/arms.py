@@ -1,7 +1,7 @@
 """Rows and encoders that the notebooks share: made once in out/notebooks, and taken as they are from then on.
 
-FAST=1 in the environment makes all of it in seconds, too short to learn from; NOTEBOOKS_OUT names another folder;
-SLIDERS=0 leaves sliders out.
+FAST=1 in the environment makes all of it in seconds, too short to learn from (FAST=0, as without it, in minutes);
+NOTEBOOKS_OUT names another folder; SLIDERS=0 leaves sliders out.
 """
 
 import contextlib
@@ -11,14 +11,32 @@ import importlib.util
 import io
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+
+class CannotRun(Exception):
+    """Of what has to change before a notebook can run: shown as one sentence, without the frames that led to it."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [str(self)]
+
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))  # a kernel starts in notebooks/, and the package need not be installed
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # else JAX searches for accelerators; these minutes want none
-if os.environ.get("FAST") == "1" and importlib.metadata.version("jax").startswith("0.10."):
+if (os.environ.get("FAST") or "0") not in ("0", "1"):
+    raise CannotRun(f"FAST is {os.environ['FAST']!r}: take 1 for seconds, too short to learn from, or 0 for minutes.")
+FAST = os.environ.get("FAST") == "1"
+OUT = Path(os.environ.get("NOTEBOOKS_OUT") or REPOSITORY / "out" / "notebooks") / ("fast" if FAST else "")
+try:
+    OUT.mkdir(parents=True, exist_ok=True)
+    tempfile.TemporaryFile(dir=OUT).close()
+except OSError as error:
+    raise CannotRun(f"Nothing can be written to {OUT} ({error.strerror}): name a folder in NOTEBOOKS_OUT.") from None
+if FAST and importlib.metadata.version("jax").startswith("0.10."):
     # Compilation takes longer than the steps of an arm that is to be ready in seconds.
     os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
 
@@ -33,8 +51,6 @@ from posenc_jax.evaluation.runs import read_runs  # noqa: E402
 from posenc_jax.objectives.pretraining import pretrain  # noqa: E402
 from posenc_jax.training.workdir import IMPORTED_FILE  # noqa: E402
 
-FAST = os.environ.get("FAST") == "1"
-OUT = Path(os.environ.get("NOTEBOOKS_OUT") or REPOSITORY / "out" / "notebooks") / ("fast" if FAST else "")
 SOURCE = "docstrings:flax,optax" if FAST else "docstrings:numpy,scipy,jax"
 LENGTH, VOCAB_SIZE, STEPS, EVAL_ROWS = (32, 500, 12, 64) if FAST else (32, 1000, 500, 512)
 SENTENCES = 40 if FAST else 600
@@ -104,7 +120,6 @@ def slide(draw: Callable[..., Any], **ranges: tuple[int, int]) -> None:
 @contextlib.contextmanager
 def _alone(name: str) -> Iterator[None]:
     """Of several notebooks that want the same thing one makes it, and the others wait."""
-    OUT.mkdir(parents=True, exist_ok=True)
     with open(OUT / f".{name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

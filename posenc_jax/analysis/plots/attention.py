@@ -64,12 +64,12 @@ def plot_similarities(words: Mapping[str, Mapping[str, float]], heads: Mapping[s
             place = np.arange(len(by_form)) + (number - (len(values) - 1) / 2) * width
             bars = panel.bar(place, list(by_form.values()), width, color=COLOURS[number % len(COLOURS)], label=run)
             if len(values) <= 3:
-                panel.bar_label(bars, fmt="%.2f", fontsize=8, padding=1)
+                panel.bar_label(bars, fmt="%.2f", fontsize=8, padding=2, rotation=90)  # wider than a bar otherwise
             panel.set_xticks(range(len(by_form)), list(by_form))
         panel.axhline(0, color=GREY, linewidth=0.8)
         panel.set_title(title, fontsize=FONT)
         panel.set_xlabel("form of the cosine")
-        panel.margins(y=0.15)
+        panel.margins(y=0.25)
     axes[0].set_ylabel("mean cosine over pairs")
     legend(axes[1])
     return made

@@ -13,9 +13,10 @@ COLUMNS = 3
 
 def plot_mean_vectors(mean_ExD: np.ndarray, layers: Sequence[str], outliers: Sequence[int] = ()) -> Any:
     """The mean vector of each layer, value against dimension, a panel a layer; `outliers` in colour, with their
-    number where they stand out (Luo et al. 2021, fig. 1 to 4)."""
+    number where they stand out (Luo et al. 2021, fig. 1 to 4). Each panel has its own scale: with LayerNorm before
+    the blocks values grow from layer to layer."""
     rows = -(-len(mean_ExD) // COLUMNS)
-    made, axes = figure(rows, COLUMNS, width=WIDTH, height=0.5 + 1.35 * rows, sharex=True, sharey=True, squeeze=False)
+    made, axes = figure(rows, COLUMNS, width=WIDTH, height=0.7 + 1.35 * rows, sharex=True, squeeze=False)
     dims_D = np.arange(mean_ExD.shape[1])
     for number, panel in enumerate(axes.flat):
         if number >= len(mean_ExD):
@@ -40,17 +41,19 @@ def plot_mean_vectors(mean_ExD: np.ndarray, layers: Sequence[str], outliers: Seq
                 va="center",
             )
         panel.set_title(f"layer {layers[number]}", fontsize=FONT)
+        panel.margins(y=0.15)  # room for the numbers
     for panel in axes.flat:
         panel.xaxis.set_tick_params(labelbottom=True)
+    made.suptitle("each layer on a scale of its own (0 = embedding output)", fontsize=FONT)
     made.supxlabel("dimension", fontsize=FONT)
-    made.supylabel("mean value over tokens (layer 0 = embedding output)", fontsize=FONT)
+    made.supylabel("mean value over tokens", fontsize=FONT)
     return made
 
 
 def plot_outlier_trajectory(mean_ExD: np.ndarray, dims: Sequence[int], layers: Sequence[str]) -> Any:
     """The mean value of some dimensions in every layer, before the range of all the others (positional_artefacts.md
     3.4)."""
-    made, axes = figure(width=WIDTH * 0.75)
+    made, axes = figure(width=WIDTH)
     places_E = np.arange(len(mean_ExD))
     others = np.delete(mean_ExD, list(dims), axis=1)
     axes.fill_between(places_E, others.min(1), others.max(1), color=GREY, alpha=0.35, label="all other dimensions")
@@ -60,7 +63,7 @@ def plot_outlier_trajectory(mean_ExD: np.ndarray, dims: Sequence[int], layers: S
     axes.axhline(0, color="black", linewidth=0.5)
     axes.set(ylabel="mean value over tokens")
     layer_axis(axes, layers)
-    legend(axes)
+    legend(axes, loc="upper left", bbox_to_anchor=(1.01, 1))
     return made
 
 

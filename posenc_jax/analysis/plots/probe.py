@@ -26,13 +26,17 @@ def plot_probe_accuracy(by_layer: Sequence[Accuracy], layers: Sequence[str]) -> 
 
 
 def plot_contributions(lines: Mapping[str, np.ndarray], layers: Sequence[str]) -> Any:
-    """Contributions [E] over layers, a line each: some dimensions, and the mean of all (Luo et al. 2021, fig. 5)."""
-    made, axes = figure(width=WIDTH * 0.75)
-    for number, (label, values_E) in enumerate(lines.items()):
-        axes.plot(values_E, color=COLOURS[number % len(COLOURS)], marker="o", markersize=3, label=label)
+    """Contributions [E] over layers, a line each: some dimensions, and the mean of all (Luo et al. 2021, fig. 5).
+    "dimension 7, centred" is dashed in the colour of "dimension 7"."""
+    made, axes = figure(width=WIDTH)
+    names = list(dict.fromkeys(label.removesuffix(", centred") for label in lines))
+    for label, values_E in lines.items():
+        name = label.removesuffix(", centred")
+        colour, style = COLOURS[names.index(name) % len(COLOURS)], "-" if label == name else "--"
+        axes.plot(values_E, style, color=colour, marker="o", markersize=3, label=label)
     axes.set(ylabel="contribution, mean |w v|", ylim=(0, None))
     layer_axis(axes, layers)
-    legend(axes)
+    legend(axes, loc="upper left", bbox_to_anchor=(1.01, 1))  # beside the lines, which may be anywhere
     return made
 
 

@@ -49,16 +49,21 @@ def test_measures_by_layer_show_every_head_their_mean_and_uniform_attention(rng)
 
 def test_similarities_are_a_bar_for_each_form_and_run():
     words = {"mlm": dict(plain=0.5, squared=0.3, centred=-0.02), "mth": dict(plain=0.2, squared=0.1, centred=-0.03)}
+    words["mth_squared"] = dict(plain=0.19, squared=0.1, centred=-0.04)
     heads = {run: {form: value / 2 for form, value in by_form.items()} for run, by_form in words.items()}
     figure = plot_similarities(words, heads)
+    figure.draw_without_rendering()
     for axes, values in zip(figure.axes, (words, heads), strict=True):
         assert [bar.get_height() for bar in axes.patches] == [
             v for by_form in values.values() for v in by_form.values()
         ]
         assert [text.get_text() for text in axes.get_xticklabels()] == ["plain", "squared", "centred"]
         assert axes.get_xlabel() == "form of the cosine"
+        boxes = [label.get_window_extent() for label in axes.texts]
+        assert len(boxes) == 9
+        assert not any(one.overlaps(other) for number, one in enumerate(boxes) for other in boxes[:number])
     assert figure.axes[0].get_ylabel() == "mean cosine over pairs"
-    assert [text.get_text() for text in figure.axes[1].get_legend().get_texts()] == ["mlm", "mth"]
+    assert [text.get_text() for text in figure.axes[1].get_legend().get_texts()] == ["mlm", "mth", "mth_squared"]
 
 
 def test_weight_by_distance_is_a_line_a_head_beside_uniform_attention(rng):

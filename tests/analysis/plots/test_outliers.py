@@ -30,6 +30,8 @@ def test_mean_vectors_have_a_panel_a_layer_with_its_values(means):
         assert panel.get_title() == f"layer {name}"
     texts, smallest = drawn(made)
     assert {"30", "dimension"} <= texts and any("0 = embedding output" in text for text in texts) and smallest >= 8
+    tops = [panel.get_ylim()[1] for panel in panels]
+    assert any("a scale of its own" in text for text in texts) and len(set(tops)) == 5
 
 
 def test_trajectories_stand_before_the_range_of_the_others(means):

@@ -28,6 +28,14 @@ def test_contributions_have_a_line_each(rng):
     assert axes.get_xlabel() == LAYER and "|w v|" in axes.get_ylabel()
 
 
+def test_a_centred_contribution_is_dashed_in_the_colour_of_its_dimension(rng):
+    names = ("dimension 7", "dimension 9", "dimension 7, centred", "mean of all")
+    (axes,) = plot_contributions({name: rng.uniform(size=4) for name in names}, list("0123")).axes
+    seven, nine, centred, mean = axes.lines
+    assert seven.get_color() == centred.get_color() and len({one.get_color() for one in (seven, nine, mean)}) == 3
+    assert [one.get_linestyle() for one in axes.lines] == ["-", "-", "--", "-"]
+
+
 def test_heat_maps_share_one_scale(rng):
     maps = {"dimension 7": rng.uniform(0, 3, (4, 30)), "best other dimension": rng.uniform(0, 1, (4, 30))}
     made = plot_contribution_heatmaps(maps, list("0123"), seen=20)
