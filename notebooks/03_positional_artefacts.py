@@ -74,14 +74,14 @@ arms.say(
 #
 # The mean vector of each layer. The paper names outliers by eye and gives no rule; ours: a dimension that is the
 # smallest or the largest of at least half of the vectors, or whose mean is six robust deviations from the median
-# dimension. One that is so in at least half of the layers persists.
+# dimension. One that is so in at least half of the layers, and in two, persists.
 
 # %%
 mean_ExD = mean_vectors(words.states_ExNxD)
 low_ExD, high_ExD = extremum_share(words.states_ExNxD)
 found = find_outliers(mean_ExD, low_ExD, high_ExD)
 share_D = np.maximum(low_ExD[1:].mean(0), high_ExD[1:].mean(0))  # over all layers but the input
-persistent = sorted(persistent_outliers(found), key=lambda dim: -share_D[dim])
+persistent = sorted(persistent_outliers(found, LAYERS), key=lambda dim: -share_D[dim])
 plot_mean_vectors(mean_ExD, LAYERS, persistent[:6])
 
 # %% [markdown]
@@ -346,7 +346,7 @@ finished = dict(zip(PAIR, read_runs(list(workdirs.values())), strict=True))
 for name, frozen in small.items():
     kept = states_of(frozen, sentences, special=False)
     mean, shares = mean_vectors(kept.states_ExNxD), extremum_share(kept.states_ExNxD)
-    pair[name] = {"states": kept, "persistent": persistent_outliers(find_outliers(mean, *shares))}
+    pair[name] = {"states": kept, "persistent": persistent_outliers(find_outliers(mean, *shares), kept.layers)}
     share_D = np.maximum(*(one[1:].mean(0) for one in shares))
     chosen = kept.sentence_N % 4 != 0
     probe = train_position_probe(

@@ -17,7 +17,8 @@ def plateau_exit(losses: Curve, loss: float) -> int | None:
     """The first evaluated step whose loss is `loss` or less; None where there is none. Nothing is interpolated.
 
     The plateau of masked language modelling is near what word frequencies alone tell: for a run whose unigram entropy
-    is known, `plateau_exit(losses, entropy - 0.1)`. The run left some time after the evaluation before.
+    is known, `plateau_exit(losses, entropy - 0.1)`. The run left some time after the evaluation before. That it left
+    shows that it reads the words around: an encoder without positions passes this level, too.
     """
     steps_N, losses_N = _columns(losses)
     return next((int(step) for step, value in zip(steps_N, losses_N, strict=True) if value <= loss), None)
