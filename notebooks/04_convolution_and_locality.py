@@ -62,7 +62,6 @@ Markdown(Table("Encoder with embeddings, 30,522 words, no head.", COLUMNS, lines
 # | `tupe_r` | attend, as the others | TUPE-R: in the attention |
 # | `dynamic` | convolve with a window made from the word | learned, at the input |
 # | `span_dynamic` | the same, from the word and the span around it: ConvBERT | learned, at the input |
-#
 # | `none` | attend, as the others | none |
 #
 # The first two are those of the tour. `tupe_r` is there because a convolution tells a word the order of its neighbours
