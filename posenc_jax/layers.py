@@ -136,6 +136,30 @@ def _axes(x: jax.Array) -> tuple[int, ...]:
     return tuple(range(x.ndim))
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def repeated(x: jax.Array, rows: tuple[int, ...]) -> jax.Array:
+    """x -> [*rows, *x.shape]: what all rows share, where it is as large as a row, or larger.
+
+    Its gradient is a sum over the rows. XLA's reduction on CPUs (jax 0.10) goes down one column after the other: over
+    float32 [32, 4, 128, 128] it takes 60 times as long as a product with ones, which reads the rows as they lie.
+    """
+    return jnp.broadcast_to(x, (*rows, *x.shape))
+
+
+def _repeated_backward(rows: tuple[int, ...], _: None, g: jax.Array) -> tuple[jax.Array]:
+    axes = _axes(g)[: len(rows)]
+
+    def product(g: jax.Array) -> jax.Array:
+        exact = jnp.promote_types(g.dtype, jnp.float32)
+        ones = jnp.ones(rows, g.dtype)
+        return jax.lax.dot_general(ones, g, ((axes, axes), ((), ())), preferred_element_type=exact).astype(g.dtype)
+
+    return (jax.lax.platform_dependent(g, cpu=product, default=lambda g: g.sum(axes)),)
+
+
+repeated.defvjp(lambda x, rows: (repeated(x, rows), None), _repeated_backward)
+
+
 class Dropout(nn.Module):
     """Keeps each value with probability 1 - rate, to the nearest 1/256, and scales it by the inverse of that.
 

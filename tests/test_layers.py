@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import NamedSharding, PartitionSpec
 from scipy.special import erf
 
 from posenc_jax.config import MeshConfig, ModelConfig
-from posenc_jax.layers import Dropout, Norm, affine, gelu, lookup
+from posenc_jax.layers import Dropout, Norm, affine, gelu, lookup, repeated
 from posenc_jax.parallel.mesh import make_mesh, replicated
 from tests.oracle import layer_norm
 
@@ -100,6 +101,27 @@ def test_affine_and_its_written_gradient_equal_float64(shape, inputs, features, 
     want = np.tensordot(g, kernel, last), np.tensordot(x, g, (rows, rows)), g.sum(tuple(rows))
     for one, other in zip(pull(jnp.float32(g)), want, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.parametrize(("rows", "shape"), [((32,), (2, 9, 9)), ((4, 5), (300,)), ((1,), (3,))])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_what_all_rows_share_gets_the_sum_of_their_gradients(rows, shape, dtype, rng):
+    x, g = jnp.asarray(rng.normal(size=shape), dtype), jnp.asarray(rng.normal(size=(*rows, *shape)), dtype)
+    got, pull = jax.vjp(jax.jit(lambda x: repeated(x, rows)), x)
+    np.testing.assert_array_equal(got, np.broadcast_to(x, g.shape))
+    want = np.asarray(g, np.float64).sum(tuple(range(len(rows))))
+    (slope,) = pull(g)
+    assert slope.dtype == dtype
+    np.testing.assert_allclose(np.asarray(slope, np.float64), want, atol=1e-5, rtol=1e-5 if dtype == jnp.float32 else 2**-8)
+
+
+def test_what_all_rows_share_gets_the_sum_over_devices_too(rng):
+    mesh = make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))
+    x, g = rng.normal(size=(4, 9)).astype(np.float32), rng.normal(size=(8, 4, 9)).astype(np.float32)
+    lies = NamedSharding(mesh, PartitionSpec(("data", "fsdp"), "tensor"))
+    with jax.set_mesh(mesh):
+        slope = jax.jit(jax.grad(lambda x, g: (repeated(x, (8,)) * g).sum()))(x, jax.device_put(g, lies))
+    np.testing.assert_allclose(slope, g.astype(np.float64).sum(0), atol=1e-5)
 
 
 @pytest.mark.parametrize("ids", [[[0, 3, 3], [15, 8, 7]], [[4, 4, 4], [4, 4, 4]]])

@@ -8,7 +8,7 @@ from flax import linen as nn
 from flax import struct
 
 from posenc_jax.config import ModelConfig
-from posenc_jax.layers import Dropout, Projection
+from posenc_jax.layers import Dropout, Projection, repeated
 from posenc_jax.model.compatibility import compatibility
 from posenc_jax.model.convolution import BY_HEADS, Convolution
 from posenc_jax.model.dispatch import XLA, attention_kernel, mixed_by_attention
@@ -91,11 +91,15 @@ class Attention(nn.Module):
             mixed_BxLxHxd = mixed_by_attention(*words, bias_HxLxL, rate, seed_2)
         else:
             logits_BxHxLxL = jnp.einsum("BQHd,BKHd->BHQK", placed_q, placed_k, preferred_element_type=exact)
+            if has_bias and len(bias_BxHxLxL) == 1:
+                bias_BxHxLxL = repeated(bias_BxHxLxL[0], (len(x_BxLxD),))
             for term_BxHxLxL in (terms_BxHxLxL, bias_BxHxLxL):
                 logits_BxHxLxL = logits_BxHxLxL if term_BxHxLxL is None else logits_BxHxLxL + term_BxHxLxL
             logits_BxHxLxL = constrain(logits_BxHxLxL, "batch", "heads", "length", "length")
             may_meet_BxLxL = context.may_meet()
-            weights_BxHxLxL = jax.nn.softmax(jnp.where(may_meet_BxLxL[:, None], logits_BxHxLxL, MASKED))
+            # Added, not chosen: the backward pass needs no mask then, and the sum is part of what XLA fuses around it.
+            mask_BxLxL = jnp.where(may_meet_BxLxL, jnp.zeros((), exact), MASKED)
+            weights_BxHxLxL = jax.nn.softmax(logits_BxHxLxL + mask_BxLxL[:, None])
             if counts_heads:
                 for name, total in head_cosines(weights_BxHxLxL, may_meet_BxLxL, context.segments_BxL).items():
                     self.sow(HEADS, name, total)

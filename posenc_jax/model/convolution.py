@@ -34,7 +34,7 @@ class Convolution(nn.Module):
         config, dtype = self.config, jnp.dtype(self.config.dtype)
         kind, slots = config.convolution.kind, config.convolution.width
         heads, inward = (config.attention_heads, config.head_width), ("embed", "heads", "head_width")
-        reaches = _reaches(segments_BxL, slots) if config.convolution.mask else None
+        reaches = within_documents(segments_BxL, slots) if config.convolution.mask else None
         if kind == "separable":
             return SeparableConvolution(config, name="key")(x_BxLxD, reaches)
         value_BxLxHxd = Projection(config, heads, inward, dtype=dtype, name="value")(x_BxLxD)
@@ -82,29 +82,50 @@ class SeparableConvolution(nn.Module):
         return constrain(Projection(config, heads, inward, dtype=dtype, name="pointwise")(filtered_BxLxD), *BY_HEADS)
 
 
-def _reaches(segments_BxL: jax.Array, slots: int) -> list[jax.Array]:
+def within_documents(segments_BxL: jax.Array, slots: int) -> list[jax.Array]:
     """For each slot of the window, whether what it looks at is a word of the same document: boolean [B, L]."""
-    return [(_shifted(segments_BxL, slot - slots // 2) == segments_BxL) & (segments_BxL > 0) for slot in range(slots)]
+    return [(moved_BxL == segments_BxL) & (segments_BxL > 0) for moved_BxL in _moved(segments_BxL, slots)]
 
 
+@jax.custom_vjp
 def windowed_sum(x: jax.Array, window: jax.Array, reaches: list[jax.Array] | None) -> jax.Array:
     """sum_j window[..., j] * x[:, t + j - (K - 1) / 2], zeros beyond the ends and where `reaches[j]` is False.
 
-    `x` is [B, L, ...]; `window` has one axis more, its last, and broadcasts against x in the others.
+    `x` is [B, L, ...]; `window` has one axis more, its last, and broadcasts against x in the others; `reaches` are of
+    `within_documents`. The backward pass is written out: it keeps x and the window, where autodiff keeps x moved and
+    masked, K times.
     """
     slots = window.shape[-1]
-    total = jnp.zeros((), x.dtype)
+    moved, total = _moved(x, slots), jnp.zeros((), x.dtype)
     for slot in range(slots):
-        seen = _shifted(x, slot - slots // 2)
-        if reaches is not None:
-            seen = jnp.where(reaches[slot].reshape(*seen.shape[:2], *(1,) * (x.ndim - 2)), seen, 0)
-        total = total + window[..., slot] * seen
+        total = total + window[..., slot] * _where(reaches, slot, moved[slot])
     return total
 
 
-def _shifted(x: jax.Array, offset: int) -> jax.Array:
-    """x[:, t + offset] at t, zeros beyond the ends."""
-    length = x.shape[1]
-    offset = max(-length, min(length, offset))
-    ends = ((0, 0), (max(0, -offset), max(0, offset)), *((0, 0),) * (x.ndim - 2))
-    return jnp.pad(x, ends)[:, max(0, offset) : max(0, offset) + length]
+def _windowed_sum_backward(saved: tuple, g: jax.Array) -> tuple[jax.Array, jax.Array, None]:
+    x, window, reaches = saved
+    slots = window.shape[-1]
+    moved_x, moved_g = _moved(x, slots), _moved(g, slots)
+    moved_window = [window] * slots if window.shape[1] == 1 else _moved(window, slots)
+    shared = tuple(axis for axis, size in enumerate(window.shape[:-1]) if size == 1)
+    g_x, g_window = jnp.zeros((), x.dtype), []
+    for slot in range(slots):
+        back = slots - 1 - slot  # through this one a place is looked at by what it looks at through `slot`
+        g_x = g_x + _where(reaches, back, moved_window[back][..., slot] * moved_g[back])
+        g_window.append(_where(reaches, slot, g * moved_x[slot]).sum(shared, keepdims=True))
+    return g_x, jnp.stack(g_window, -1), None
+
+
+windowed_sum.defvjp(lambda *arguments: (windowed_sum(*arguments), arguments), _windowed_sum_backward)
+
+
+def _moved(x: jax.Array, slots: int) -> list[jax.Array]:
+    """For each slot of a window, what it looks at from each place: x[:, t + offset] at t, zeros beyond the ends."""
+    ends = ((0, 0), (slots // 2, slots // 2), *((0, 0),) * (x.ndim - 2))
+    padded = jnp.pad(x, ends)
+    return [padded[:, slot : slot + x.shape[1]] for slot in range(slots)]
+
+
+def _where(reaches: list[jax.Array] | None, slot: int, x: jax.Array) -> jax.Array:
+    """`x` [B, L, ...] where a slot reaches a word of the same document, else 0."""
+    return x if reaches is None else jnp.where(reaches[slot].reshape(*x.shape[:2], *(1,) * (x.ndim - 2)), x, 0)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from posenc_jax.config import ModelConfig
-from posenc_jax.layers import Dropout, Norm, Projection, gelu
+from posenc_jax.layers import Dropout, Norm, Projection, gelu, repeated
 from posenc_jax.parallel.mesh import constrain, gathered
 
 
@@ -25,7 +25,8 @@ class MlmHead(nn.Module):
         bias_V = self.param("bias", bias_init, (words_VxE.shape[0],))
         exact = jnp.promote_types(dtype, jnp.float32)
         logits_BxMxV = jnp.einsum("BME,VE->BMV", x_BxMxE, words_VxE, preferred_element_type=exact)
-        return constrain(logits_BxMxV + bias_V[None, None], "batch", "length", "vocab")
+        bias_BxMxV = repeated(bias_V, logits_BxMxV.shape[:2])
+        return constrain(logits_BxMxV + bias_BxMxV, "batch", "length", "vocab")
 
 
 class RtdHead(nn.Module):

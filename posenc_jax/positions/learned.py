@@ -5,7 +5,7 @@ from typing import ClassVar
 import jax
 from flax import linen as nn
 
-from posenc_jax.layers import weights
+from posenc_jax.layers import repeated, weights
 from posenc_jax.parallel.mesh import gathered
 from posenc_jax.positions.part import Part
 from posenc_jax.positions.places import Places
@@ -27,4 +27,7 @@ class Learned(Part):
 
     def embed(self, x_BxLxE: jax.Array, places: Places) -> jax.Array:
         table = gathered(self.table, "position", "embed")
-        return x_BxLxE + table[places.position_BxL + self.config.positions.offset].astype(x_BxLxE.dtype)
+        place_BxLxE = table[places.position_BxL + self.config.positions.offset].astype(x_BxLxE.dtype)
+        if len(place_BxLxE) == 1:
+            place_BxLxE = repeated(place_BxLxE[0], (len(x_BxLxE),))
+        return x_BxLxE + place_BxLxE

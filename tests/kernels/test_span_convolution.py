@@ -13,7 +13,7 @@ from posenc_jax.errors import UsageError
 from posenc_jax.kernels.span_convolution import span_convolution
 from posenc_jax.kernels.span_plan import refuses
 from posenc_jax.layers import affine
-from posenc_jax.model.convolution import _reaches, windowed_sum
+from posenc_jax.model.convolution import within_documents, windowed_sum
 from posenc_jax.parallel.mesh import make_mesh
 from tests.kernels import span_oracle
 
@@ -63,7 +63,7 @@ def plain(segments, *given):
         kernel = w.reshape(heads, -1, heads, slots).astype(q.dtype)
         logits = affine(q * k, kernel, b.astype(q.dtype), 2)
         window = jax.nn.softmax(logits.astype(jnp.float32)).astype(q.dtype)
-        reaches = None if segments is None else _reaches(jnp.asarray(segments), slots)
+        reaches = None if segments is None else within_documents(jnp.asarray(segments), slots)
         return windowed_sum(v, window[:, :, :, None], reaches).reshape(rows, length, width)
 
     return jax.jit(functools.partial(results, f))(*given)

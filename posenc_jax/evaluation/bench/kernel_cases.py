@@ -12,7 +12,7 @@ from posenc_jax.kernels.biased_attention import biased_attention
 from posenc_jax.kernels.span_convolution import span_convolution
 from posenc_jax.layers import affine
 from posenc_jax.model.attention import MASKED
-from posenc_jax.model.convolution import _reaches, windowed_sum
+from posenc_jax.model.convolution import within_documents, windowed_sum
 
 Shape = tuple[tuple[int, ...], Any]
 
@@ -56,7 +56,7 @@ def _plain_convolution(q_BxLxHxd, k_BxLxHxd, v_BxLxHxd, weight, bias, segments_B
     """As `model.convolution.Convolution` does it."""
     logits_BxLxHxK = affine(q_BxLxHxd * k_BxLxHxd, weight, bias, 2)
     window_BxLxHxK = jax.nn.softmax(logits_BxLxHxK.astype(jnp.float32)).astype(q_BxLxHxd.dtype)
-    reaches = None if segments_BxL is None else _reaches(segments_BxL, bias.shape[-1])
+    reaches = None if segments_BxL is None else within_documents(segments_BxL, bias.shape[-1])
     return windowed_sum(v_BxLxHxd, window_BxLxHxK[:, :, :, None], reaches)
 
 
@@ -90,7 +90,7 @@ def _plain_attention(q_BxLxHxd, k_BxLxHxd, v_BxLxHxd, bias_HxLxL, segments_BxL):
     logits = jnp.einsum("BQHd,BKHd->BHQK", q_BxLxHxd, k_BxLxHxd, preferred_element_type=jnp.float32) + bias_HxLxL[None]
     own_BxLx1, other_Bx1xL = segments_BxL[:, :, None], segments_BxL[:, None, :]
     may_meet = ((own_BxLx1 == other_Bx1xL) | (own_BxLx1 == 0)) & (other_Bx1xL > 0)
-    weights = jax.nn.softmax(jnp.where(may_meet[:, None], logits, MASKED))
+    weights = jax.nn.softmax(logits + jnp.where(may_meet, 0.0, MASKED)[:, None])
     return jnp.einsum("BHQK,BKHd->BQHd", weights.astype(v_BxLxHxd.dtype), v_BxLxHxd)
 
 
