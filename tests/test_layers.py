@@ -112,7 +112,8 @@ def test_what_all_rows_share_gets_the_sum_of_their_gradients(rows, shape, dtype,
     want = np.asarray(g, np.float64).sum(tuple(range(len(rows))))
     (slope,) = pull(g)
     assert slope.dtype == dtype
-    np.testing.assert_allclose(np.asarray(slope, np.float64), want, atol=1e-5, rtol=1e-5 if dtype == jnp.float32 else 2**-8)
+    rounding = 1e-5 if dtype == jnp.float32 else 2**-8
+    np.testing.assert_allclose(np.asarray(slope, np.float64), want, atol=1e-5, rtol=rounding)
 
 
 def test_what_all_rows_share_gets_the_sum_over_devices_too(rng):

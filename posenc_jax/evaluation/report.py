@@ -13,10 +13,9 @@ from posenc_jax.evaluation.glue.scores import Record
 from posenc_jax.evaluation.glue.tables import score_notes, score_sections
 from posenc_jax.evaluation.objective_tables import objective_tables
 from posenc_jax.evaluation.runs import Run
-from posenc_jax.evaluation.tables import REPORT_FILE, Table, write_sections
+from posenc_jax.evaluation.tables import NOTHING, REPORT_FILE, Table, write_sections
 from posenc_jax.evaluation.task_tables import task_tables
 
-NOTHING = "-"
 COLUMNS = (
     "run", "variant", "parameters", "steps", "seed", "validation loss", "unigram entropy", "below", "tokens/s", "time"
 )  # fmt: skip

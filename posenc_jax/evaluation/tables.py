@@ -7,6 +7,8 @@ from pathlib import Path
 from posenc_jax.data.rows import write_whole
 
 REPORT_FILE = "report.md"
+NOTHING = "-"
+"""In a cell that has no value."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,9 +8,8 @@ from posenc_jax.errors import UserError
 from posenc_jax.evaluation.runs import Run
 from posenc_jax.evaluation.similarity import sts, wic
 from posenc_jax.evaluation.squad.records import FOLDER, SCORES_FILE, read_records, squad_table
-from posenc_jax.evaluation.tables import Table
+from posenc_jax.evaluation.tables import NOTHING, Table
 
-NOTHING = "-"
 Record = dict[str, Any]
 
 
@@ -71,7 +70,7 @@ def wic_scores(runs: Sequence[Run]) -> Table | None:
                 cells = [_share(best, split) if split in record["pairs"] else NOTHING for split in splits]
                 rows.append((name, record["encoder"], rule, vectors, *chosen, *cells))
         always = [f"{record['always same'][split]:.1f}" if split in record["pairs"] else NOTHING for split in splits]
-        rows.append((name, record["encoder"], "always the same sense", "-", "-", "-", "-", *always))
+        rows.append((name, record["encoder"], "always the same sense", *[NOTHING] * 4, *always))
     if not rows:
         return None
     rules = "; ".join(f"{rule}: {what}" for rule, what in wic.RULES.items())

@@ -6,7 +6,7 @@ from typing import Any
 
 from posenc_jax.config import CompatibilityConfig, ConvolutionConfig, ModelConfig, PositionConfig, describe_model
 from posenc_jax.config_files import load_config, shipped_variants
-from posenc_jax.evaluation.tables import Table
+from posenc_jax.evaluation.tables import NOTHING, Table
 from posenc_jax.model.cost import encoder_flops, encoder_parameters
 from posenc_jax.positions import PARTS, is_relative, part_names
 
@@ -47,7 +47,7 @@ def _positions(models: dict[str, ModelConfig]) -> Table:
         source = "; ".join(PARTS[name].source for name in names) or "a bag of words"
         changed = dataclasses.replace(BASE, positions=positions)
         used = _used(models, lambda model, own=positions: model.positions == own)
-        rows.append((describe_model(changed), source, reach if names else "-", limit, *_costs(changed), used))
+        rows.append((describe_model(changed), source, reach if names else NOTHING, limit, *_costs(changed), used))
     columns = ("positions", "source", "kind", "limit")
     return _table("Position schemes: model.positions.", columns, rows)
 

@@ -13,7 +13,7 @@ from posenc_jax.errors import UsageError
 from posenc_jax.kernels.span_convolution import span_convolution
 from posenc_jax.kernels.span_plan import refuses
 from posenc_jax.layers import affine
-from posenc_jax.model.convolution import within_documents, windowed_sum
+from posenc_jax.model.convolution import windowed_sum, within_documents
 from posenc_jax.parallel.mesh import make_mesh
 from tests.kernels import span_oracle
 

@@ -198,7 +198,7 @@ def test_windowed_sums_and_their_written_gradients_equal_float64(slots, shape, m
 
 
 def test_a_windowed_sum_keeps_its_arguments_alone_for_the_backward_pass(rng):
-    """Autodiff keeps x moved and masked for each of the slots: 2.8 GiB of a v5e's memory at base size, 32 rows of 512."""
+    """Autodiff keeps x moved and masked for each slot: 2.8 GiB of a v5e's memory at base size, 32 rows of 512."""
     x, window = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((2, 16, 8), (1, 1, 8, 9)))
     reaches = within_documents(jnp.ones((2, 16), jnp.int32), 9)
     _, pull = jax.vjp(lambda x, window: windowed_sum(x, window, reaches), x, window)

@@ -12,7 +12,7 @@ from posenc_jax.kernels.biased_attention import biased_attention
 from posenc_jax.kernels.span_convolution import span_convolution
 from posenc_jax.layers import affine
 from posenc_jax.model.attention import MASKED
-from posenc_jax.model.convolution import within_documents, windowed_sum
+from posenc_jax.model.convolution import windowed_sum, within_documents
 
 Shape = tuple[tuple[int, ...], Any]
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from posenc_jax.evaluation.glue.scores import Record
 from posenc_jax.evaluation.glue.summary import Line, mean_lines, notes, summarise
-from posenc_jax.evaluation.tables import Table
+from posenc_jax.evaluation.tables import NOTHING, Table
 
 SPREAD = ("median", "mean", "std", "best")
 SCORE_COLUMNS = ("each run", "majority", "rate", "start", "protocol", "dev rows", "seconds")
@@ -159,7 +159,7 @@ def percent(value: float) -> str:
 
 
 def _numbers(*values: float | None) -> list[str]:
-    return ["-" if value is None else percent(value) for value in values]
+    return [NOTHING if value is None else percent(value) for value in values]
 
 
 def _each(values: Sequence[float]) -> str:

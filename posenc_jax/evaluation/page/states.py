@@ -18,7 +18,7 @@ from posenc_jax.evaluation.page.html import Html, absent, element, join, table
 from posenc_jax.evaluation.page.parts import attempt
 from posenc_jax.evaluation.page.pictures import picture
 from posenc_jax.evaluation.page.texts import Texts
-from posenc_jax.evaluation.tables import Table
+from posenc_jax.evaluation.tables import NOTHING, Table
 from posenc_jax.interop.pretrained import FrozenEncoder, layer_names
 
 MAX_TOKENS, MAX_VALUES = 12_000, 150_000_000
@@ -178,5 +178,5 @@ def _table(variants: Mapping[str, Geometry], layers: Sequence[str]) -> Table:
 def _mev(one: Geometry, place: int) -> str:
     count = one.mev_words_E[place]
     if not count:
-        return "-"
+        return NOTHING
     return f"{one.mev_E[place]:.3f}" + (f" ({count})" if count < one.words else "")

@@ -18,7 +18,7 @@ from posenc_jax.data.wic import SPLITS, Place, WicSplit, load_wic
 from posenc_jax.evaluation.similarity.changes import make_change
 from posenc_jax.evaluation.similarity.records import Record, keeper
 from posenc_jax.evaluation.similarity.vectors import cosines
-from posenc_jax.evaluation.tables import Table
+from posenc_jax.evaluation.tables import NOTHING, Table
 from posenc_jax.interop.pretrained import FrozenEncoder, Pretrained, layer_names, load_encoder
 
 HEADING = "Word in Context"
@@ -225,7 +225,7 @@ def _best(record: Record) -> Table:
             best = chosen[rule]["best"]
             scores = (f"{best['accuracy'][name]:.1f} ± {best['standard error'][name]:.1f}" for name in splits)
             rows.append((what + end, names[best["layer"]], f"{best['threshold']:.4g}", *scores))
-    rows.append(("always the same sense", "-", "-", *(f"{record['always same'][name]:.1f}" for name in splits)))
+    rows.append(("always the same sense", NOTHING, NOTHING, *(f"{record['always same'][name]:.1f}" for name in splits)))
     columns = ("rule", "layer", "threshold", *splits)
     return Table(caption, columns, rows, columns[1:])
 
