@@ -61,6 +61,8 @@ def _compiled(f: Callable, inputs: Sequence[Shape], mesh: Mesh) -> Any:
 
     def both(g: jax.Array, *given: jax.Array) -> Any:
         out, gradients = jax.vjp(lambda *x: f(*x, *given[len(graded) :]), *given[: len(graded)])
+        # In a model the other layers stand between the two passes: what one has read, the other reads again.
+        out, gradients, g = jax.lax.optimization_barrier((out, gradients, g))
         return out, gradients(g)
 
     with jax.set_mesh(mesh):

@@ -166,15 +166,17 @@ def test_layers_that_would_be_written_out_compile_with_kernels_on_every_mesh(ask
 
 
 @needs_libtpu
-@pytest.mark.parametrize("variant, most", [("configs/tupe.py:tupe_r", 7.3), ("configs/convbert.py:convbert_mlm", 10.3)])
-def test_kernels_save_what_32_rows_of_512_need(ask, variant, most):
-    """Twelve layers, none of them computed twice."""
+@pytest.mark.parametrize(
+    "variant, most, saved", [("configs/tupe.py:tupe_r", 7.3, 6.5), ("configs/convbert.py:convbert_mlm", 7.4, 3.3)]
+)
+def test_kernels_save_what_32_rows_of_512_need(ask, variant, most, saved):
+    """Twelve layers, none of them computed twice. ConvBERT's have half as many attention heads to save on."""
     needed = {}
     for kernels in ("auto", "xla"):
         changes = {"train.batch_size": 32, "model.kernels": kernels}
         needed[kernels] = ask(question(f"{variant},base", "v5e:1x1", memory_only=True, **changes))["needed"]
     assert needed["auto"] < most * GIB
-    assert needed["auto"] < needed["xla"] - 4 * GIB
+    assert needed["auto"] < needed["xla"] - saved * GIB
 
 
 @needs_libtpu
