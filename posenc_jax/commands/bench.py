@@ -7,17 +7,22 @@ import os
 from pathlib import Path
 from typing import Any
 
-from posenc_jax.commands import WithDefaults
+from posenc_jax.commands import WithDefaults, check_answer_file
 from posenc_jax.errors import DONE, UsageError
 
 SIZES = ("tiny", "small", "base", "large")
+LEAST = 8
+"""Slots of a row, words of a vocabulary: five of them are special."""
 
 
 def main(argv: list[str]) -> int:
     parser = _parser()
     args = parser.parse_args(argv)
-    if (file := getattr(args, "json", None)) and not file.absolute().parent.is_dir():
-        parser.error(f"--json={file}: there is no folder {file.parent}")
+    if file := getattr(args, "json", None):
+        check_answer_file(parser, file)
+    for name in ("length", "vocab_size"):
+        if (number := getattr(args, name, LEAST)) < LEAST:
+            raise UsageError(f"--{name.replace('_', '-')}={number} is too small; the least is {LEAST}")
     kinds = {
         "steps": _steps, "finetune": _finetune, "inference": _inference, "compile": _compile, "prepare": _prepare,
         "states": _states, "kernels": _kernels,
@@ -51,8 +56,6 @@ def _finetune(args: argparse.Namespace) -> None:
 
     if args.vocab and not args.data:
         raise UsageError("--vocab cuts the texts of --data; name the GLUE folder, too")
-    if args.length < 8:
-        raise UsageError(f"--length={args.length} is too short; the least is 8")
     require(["torch", "transformers"])
     _share_the_device()
     from posenc_jax.evaluation.bench.finetune import bench_finetune, task_lengths

@@ -6,6 +6,7 @@ import signal
 import sys
 from pathlib import Path
 
+from posenc_jax.commands import check_answer_file
 from posenc_jax.commands.pretrain import read_overrides
 from posenc_jax.config_files import load_config
 from posenc_jax.errors import DONE, FAILED
@@ -42,8 +43,8 @@ def main(argv: list[str]) -> int:
         parser.error("--topologies belongs to --all; take --topology")
     if args.vocab_size is not None and args.vocab_size < 1:
         parser.error(f"--vocab-size={args.vocab_size} must be at least 1")
-    if args.json not in (None, "-") and not Path(args.json).absolute().parent.is_dir():
-        parser.error(f"--json={args.json}: there is no folder {Path(args.json).parent}")
+    if args.json not in (None, "-"):
+        check_answer_file(parser, args.json)
     overrides = read_overrides(rest, "preflight")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the compiler ends with us
     result, text = _matrix(args, overrides) if args.all else _one(args, overrides)

@@ -98,6 +98,7 @@ class Attention(nn.Module):
             logits_BxHxLxL = constrain(logits_BxHxLxL, "batch", "heads", "length", "length")
             may_meet_BxLxL = context.may_meet()
             # Added, not chosen: the backward pass needs no mask then, and the sum is part of what XLA fuses around it.
+            # (Only in a row of padding alone do the even weights pass a gradient on, and no loss asks for one there.)
             mask_BxLxL = jnp.where(may_meet_BxLxL, jnp.zeros((), exact), MASKED)
             weights_BxHxLxL = jax.nn.softmax(logits_BxHxLxL + mask_BxLxL[:, None])
             if counts_heads:

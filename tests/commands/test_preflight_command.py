@@ -49,6 +49,7 @@ def test_the_largest_batch_is_looked_for_when_asked(capsys):
         ([*LINE, "--topologies", "v4:2x2x1"], "--topologies belongs to --all"),
         ([*LINE[:3], "--topology", "v7:2x4"], "no TPU topology is called 'v7:2x4'"),
         ([*LINE, "--json", "/nowhere/a.json"], "there is no folder /nowhere"),
+        ([*LINE, "--json", "/"], "--json=/ is a folder; name a file in it"),
         ([*LINE, "--find-bath"], "preflight does not know '--find-bath'"),
         ([*LINE, "--config.model.widht=3"], "width"),
         ([*LINE, "--data", "/nowhere"], "there is no folder /nowhere"),

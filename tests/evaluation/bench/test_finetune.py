@@ -125,8 +125,12 @@ def test_missing_texts_and_vocabularies_are_told(tmp_path):
 
 @pytest.mark.parametrize(
     ("words", "match"),
-    [(["--vocab", "v.txt"], "name the GLUE folder, too"), (["--length", "4"], "--length=4 is too short")],
+    [
+        (["finetune", "--vocab", "v.txt"], "name the GLUE folder, too"),
+        (["finetune", "--length", "4"], "--length=4 is too small; the least is 8"),
+        (["steps", "--vocab-size", "5"], "--vocab-size=5 is too small; the least is 8"),
+    ],
 )
 def test_what_cannot_be_meant_is_refused(words, match):
     with pytest.raises(UsageError, match=match):
-        bench.main(["finetune", *words])
+        bench.main(words)
