@@ -92,8 +92,8 @@ def windowed_sum(x: jax.Array, window: jax.Array, reaches: list[jax.Array] | Non
     """sum_j window[..., j] * x[:, t + j - (K - 1) / 2], zeros beyond the ends and where `reaches[j]` is False.
 
     `x` is [B, L, ...]; `window` has one axis more, its last, and broadcasts against x in the others; `reaches` are of
-    `within_documents`. K is odd. The backward pass is written out: it keeps x and the window, where autodiff keeps x moved and
-    masked, K times.
+    `within_documents`. K is odd. The backward pass is written out: it keeps x and the window, where autodiff keeps x
+    moved and masked, K times.
     """
     slots = window.shape[-1]
     moved, total = _moved(x, slots), jnp.zeros((), x.dtype)
