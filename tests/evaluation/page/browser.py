@@ -75,7 +75,8 @@ def look(page: str, folder: Path, widths=(400, 1600), dark: bool = False) -> See
     assert found and found[1].strip(), f"the page said nothing: {ran.stderr[-2000:]}"
     told = [json.loads(line) for line in unescape(found[1]).splitlines()]
     console = [line for line in ran.stderr.splitlines() if ":CONSOLE:" in line]
-    asked = [line for line in proxy.asked if not re.match(r"\S+ (https?://)?[\w-]+\.google\.com[:/]", line)]
+    of_itself = r"\S+ (https?://)?([\w-]+\.google\.com|update\.googleapis\.com)[:/]"  # not fonts.googleapis.com
+    asked = [line for line in proxy.asked if not re.match(of_itself, line)]
     return Seen({one["width"]: one for one in told}, console, asked)
 
 
