@@ -327,3 +327,16 @@ def test_padding_alone_has_loss_zero_and_no_nan():
     look = make_eval_step(objective, make_mesh(MeshConfig(), jax.devices()[:1]))
     for name, term in look(params, batch, jax.random.key(0)).items():
         assert float(term.value()) == (0.5 if name == "auc" else 0.0), name
+
+
+def test_no_loss_asks_padding_alone_for_a_gradient():
+    """Attention relies on it: in such a row the weights are even, and would pass one on."""
+    objective, params = make(differentiation=DifferentiationConfig(token_weight=1.0, head_weight=1.0), std=0.2)
+    examples = jax.jit(objective.prepare)(jax.tree.map(np.zeros_like, make_batch()), jax.random.key(5))
+
+    @jax.jit
+    def gradient(params):
+        return jax.grad(lambda p: sum(objective.sums(p, examples, jax.random.key(0), True)[0].values()))(params)
+
+    for path, leaf in flatten_dict(gradient(params)).items():
+        np.testing.assert_array_equal(leaf, 0, err_msg=str(path))
