@@ -94,20 +94,8 @@ PROGRAM = "configs/tupe.py:tupe_r"
 """Of this one the code is made in every run: it takes ten times as long as asking for the memory."""
 
 
-def others():
-    """All but the first of each file. Arms of three files that change a table or a weight of the loss are for
-    `make test-full`; those that change which products a layer has are asked in every run."""
-    arms = ("configs/ddrp.py", "configs/mth.py", "configs/symmetric.py")
-    asked = ("configs/ddrp.py:ddrp_values", "configs/ddrp.py:deberta", "configs/symmetric.py:symmetric")
-    return [
-        pytest.param(variant, marks=[pytest.mark.full] if variant.startswith(arms) and variant not in asked else [])
-        for variant in variants()
-        if variant not in FIRST
-    ]
-
-
 @needs_libtpu
-@pytest.mark.parametrize("variant", others())
+@pytest.mark.parametrize("variant", [variant for variant in variants() if variant not in FIRST])
 def test_a_shipped_config_compiles_for_a_tpu_and_needs_as_much_memory_as_before(ask, variant):
     """Base, cut to two layers, up to where the compiler makes code; the first of each file is the next test's."""
     facts = ask(question(f"{variant},base", memory_only=True, **{"model.layers": 2, "train.batch_size": 64}))
